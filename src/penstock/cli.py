@@ -1,0 +1,115 @@
+"""The command line: `penstock report | demo | bench | torture | version`.
+
+Spark is imported only by the commands that run it, so that a report is there at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from penstock.errors import PenstockError
+
+app = typer.Typer(
+    help="Latency-bound, self-adaptive streaming on Apache Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Benchmarks; every figure they print is measured here and now.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+@app.command()
+def report(
+    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint directory of a job, running or not.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of text.")] = False,
+    last: Annotated[float | None, typer.Option(help="Only the last so many seconds.")] = None,
+) -> None:
+    """Where the time of a job goes, from the telemetry in its checkpoint."""
+    from rich.console import Console
+
+    from penstock.observe.report import Report
+    from penstock.observe.telemetry import read, telemetry_dir
+
+    if last is not None and last <= 0.0:
+        _refuse("--last must be more than 0 seconds")
+    directory = telemetry_dir(checkpoint)
+    if not directory.parent.is_dir():
+        what = "is not a Penstock checkpoint" if checkpoint.is_dir() else "does not exist"
+        _refuse(f"checkpoint {checkpoint} {what}")
+    found = Report.of(read(directory), last=last)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    elif sys.stdout.isatty():
+        Console().print(found)
+    else:
+        typer.echo(found.text())
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long it runs.")] = 30.0,
+    out: Annotated[str | None, typer.Option(help="Directory for its results; left out: a temporary one.")] = None,
+) -> None:
+    """A stream, a latency it must keep, and a load that changes."""
+    from penstock.apps.demo import main as run
+
+    raise typer.Exit(run(seconds=seconds, out=out))
+
+
+@bench.command()
+def engine(
+    json_path: Annotated[str | None, typer.Option("--json", help="Write the results to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter runs: a check, not a figure.")] = False,
+) -> None:
+    """What Penstock costs per batch and row against plain Spark."""
+    from penstock.bench.engine import main as run
+
+    raise typer.Exit(run(json_path=json_path, quick=quick))
+
+
+@app.command()
+def torture(
+    kills: Annotated[int, typer.Option(help="How often the job is killed.", min=1)] = 50,
+    seed: Annotated[int, typer.Option(help="Which moments are chosen.")] = 0,
+) -> None:
+    """Kill a job again and again and check that its results are exactly-once."""
+    from penstock.bench.torture import main as run
+
+    raise typer.Exit(run(kills=kills, seed=seed))
+
+
+@app.command()
+def version() -> None:
+    """Which Penstock this is."""
+    typer.echo(installed_version("penstock"))
+
+
+def _refuse(message: str) -> NoReturn:
+    """End with a line about what is wrong with the command, exit code 2."""
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(2)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit code; an expected error is one line, not a traceback.
+
+    >>> try:
+    ...     main(["version"])
+    ... except SystemExit as left:
+    ...     print("exit code", left.code)  # doctest: +ELLIPSIS
+    0...
+    exit code 0
+    """
+    try:
+        app(args=None if args is None else list(args), prog_name="penstock")
+    except PenstockError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)

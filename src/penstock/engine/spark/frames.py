@@ -1,0 +1,164 @@
+"""Build the DataFrames of a batch: native steps, exchanges, and Python stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import LongType, StructType
+from pyspark.util import PythonEvalType
+
+from penstock.engine.spark.program import INDEX_BITS, POS, REPORT_SCHEMA, Program
+from penstock.engine.spark.state import GROUPS, HASH
+from penstock.flow import operators as op
+from penstock.windows.aggregates import partials_of
+from penstock.windows.panes import PANE
+
+SOURCE = "_ps_source"
+ON_DEMAND_TASKS = 4  # tasks per replica: a free replica takes the next, so finer tasks balance better
+
+
+def quoted(name: str) -> str:
+    """Quote a column name for SQL text."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def unite(reads: tuple[op.Read, ...], tick: DataFrame | None) -> DataFrame:
+    """Return one streaming DataFrame for all sources: one struct column per source (design section 4)."""
+    if len(reads) == 1 and tick is None:
+        return reads[0].frame
+    parts = []
+    names = [f"s{i}" for i in range(len(reads))]
+    schemas = [read.outputs[read.name] for read in reads]
+    for number, read in enumerate(reads):
+        columns = [
+            F.struct(*[F.col(quoted(c)) for c in schema.names]).alias(name)
+            if i == number
+            else F.lit(None).cast(schema).alias(name)
+            for i, (name, schema) in enumerate(zip(names, schemas, strict=True))
+        ]
+        parts.append(read.frame.select(F.lit(number).alias(SOURCE), *columns))
+    if tick is not None:
+        empty = [F.lit(None).cast(schema).alias(name) for name, schema in zip(names, schemas, strict=True)]
+        parts.append(tick.select(F.lit(-1).alias(SOURCE), *empty))
+    united = parts[0]
+    for part in parts[1:]:
+        united = united.union(part)
+    return united
+
+
+def source_frame(batch: DataFrame, number: int, alone: bool) -> DataFrame:
+    """Return the rows of one source from the united DataFrame of a batch."""
+    return batch if alone else batch.where(F.col(SOURCE) == number).select(f"s{number}.*")
+
+
+class PythonStage:
+    """A program as a reusable DataFrame step.
+
+    `DataFrame.mapInArrow` pickles the function and resolves every column anew; here that is done once
+    per job, which saves 10-15 ms of every batch (docs/decisions/001-engine.md).
+    """
+
+    def __init__(self, program: Program, schema: StructType | str) -> None:
+        run: Callable[..., Any] = program.run
+        self._udf = pandas_udf(lambda batches: run(batches), returnType=schema, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        self._columns: dict[tuple[str, ...], Any] = {}
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """Return the frame behind this stage."""
+        names = tuple(frame.columns)
+        if names not in self._columns:
+            self._columns[names] = self._udf(*[F.col(quoted(name)) for name in names])._jc
+        return DataFrame(frame._jdf.mapInArrow(self._columns[names], False, None), frame.sparkSession)
+
+
+def report_schema() -> str:
+    """Return the schema of a last stage: one report per task."""
+    return REPORT_SCHEMA
+
+
+def onward_schema(schema: StructType) -> StructType:
+    """Return the schema of rows that stream on into an exchange: the user's columns and the position."""
+    return StructType(schema.fields[:]).add(POS, LongType())
+
+
+_columns: dict[str, Column] = {}
+
+
+def sql(text: str) -> Column:
+    """Return a Column for SQL text, parsed once."""
+    if text not in _columns:
+        _columns[text] = F.expr(text)
+    return _columns[text]
+
+
+def with_positions(frame: DataFrame, chunk: int) -> DataFrame:
+    """Stamp rows with (source partition, chunk, index in the chunk) in one long, before any shuffle."""
+    if POS in frame.columns:
+        return frame
+    numbered = frame.select("*", sql(f"monotonically_increasing_id() as {POS}"))
+    partition, row = f"shiftright({POS}, 33)", f"({POS} & 8589934591L)"
+    position = f"shiftleft({partition}, 51) | shiftleft({row} div {chunk}L, {INDEX_BITS}) | ({row} % {chunk}L) as {POS}"
+    return numbered.select(*[F.col(quoted(name)) for name in frame.columns], sql(position))
+
+
+def farm_exchange(frame: DataFrame, node: op.Map, width: int) -> DataFrame:
+    """Send chunks to replicas: round robin, by key, or all to all."""
+    stamped = with_positions(frame, node.chunk)
+    tasks = width * ON_DEMAND_TASKS if node.scheduling == "on_demand" else width
+    if node.partition == "broadcast":
+        spread = stamped.select("*", sql(f"explode(sequence(0, {tasks - 1})) as _ps_route"))
+        return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")
+    if node.partition == "key":
+        keys = ", ".join(quoted(name) for name in node.key)
+        return stamped.repartitionById(tasks, sql(f"cast(pmod(xxhash64({keys}), {tasks}L) as int)"))
+    return stamped.repartitionById(tasks, sql(f"cast(shiftright({POS}, {INDEX_BITS}) % {tasks}L as int)"))
+
+
+def hash_text(key: tuple[str, ...]) -> str:
+    """Return SQL text for the 64-bit hash of a key; no key is one key."""
+    return f"xxhash64({', '.join(quoted(name) for name in key)})" if key else "0L"
+
+
+def route_text(width: int) -> str:
+    """Return SQL text for the task of a row: its key group modulo the width (see state.group_of)."""
+    group = f"shiftrightunsigned(shiftrightunsigned({HASH}, 32) * {GROUPS}L, 32)"
+    return f"cast({group} % {width}L as int)"
+
+
+def keyed_exchange(frame: DataFrame, node: op.Stateful, width: int) -> DataFrame:
+    """Send the rows of a key group to one task, with hash and position."""
+    stamped = with_positions(frame, 1 << INDEX_BITS)
+    return stamped.select("*", sql(f"{hash_text(node.key)} as {HASH}")).repartitionById(width, sql(route_text(width)))
+
+
+def pane_exchange(frame: DataFrame, node: op.Window, width: int, watermark: int | None, arrival: str | None) -> DataFrame:
+    """Aggregate natively per key and pane, then send the few pane rows to the tasks of their key groups.
+
+    A row with no open window under the watermark in force, or without event time, counts as late: its
+    pane is null. The pane of time t is floor((t - origin) / g), g = gcd(size, slide) (thesis 000, 4.5).
+    """
+    spec, time = node.spec, f"unix_micros({quoted(node.time)})"
+    since = f"({time} - {spec.origin_us}L)"
+    pane = f"({since} - pmod({since}, {spec.pane_us}L)) div {spec.pane_us}L"
+    if watermark is not None:
+        last_end = f"({since} - pmod({since}, {spec.slide_us}L) + {spec.origin_us + spec.size_us}L)"
+        pane = f"CASE WHEN {last_end} > {watermark}L THEN {pane} END"
+    measures = [f"max({time}) as _ps_max"]
+    for partial in partials_of(node.aggregates):
+        if partial.column is None:
+            measures.append("count(1) as _ps_rows")
+        elif partial.function == "count":
+            measures.append(f"count({quoted(partial.column)}) as {quoted(partial.name)}")
+        else:
+            kind = "bigint" if partial.kind == "long" else "double"
+            measures.append(f"sum(cast({quoted(partial.column)} as {kind})) as {quoted(partial.name)}")
+    if arrival is not None:
+        measures.append(f"min(unix_micros({quoted(arrival)})) as _ps_first")
+    keys = [F.col(quoted(name)) for name in node.key]
+    grouped = frame.groupBy(*keys, sql(f"{pane} as {PANE}")).agg(*[sql(measure) for measure in measures])
+    hashed = grouped.select("*", sql(f"{hash_text(node.key)} as {HASH}"))
+    return hashed.repartitionById(width, sql(route_text(width)))

@@ -1,0 +1,388 @@
+"""One micro-batch, from Spark's call to the manifest and the sinks (design section 4)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.control.decision import Decision, Policy
+from penstock.engine.spark import frames
+from penstock.engine.spark.crash import CrashPlan
+from penstock.engine.spark.ledger import Ledger
+from penstock.engine.spark.measure import Measured, batch_record
+from penstock.engine.spark.offsets import OffsetLog, Offsets
+from penstock.engine.spark.program import BATCH_PROPERTY, INDEX_BITS
+from penstock.engine.spark.programs import ProgramBuilder
+from penstock.engine.spark.sinks import Publisher, load
+from penstock.engine.spark.stages import JobPlan, Plan, Stage, cut
+from penstock.engine.spark.state import GROUPS, Segment, fold
+from penstock.engine.spark.watermarks import after, in_force
+from penstock.errors import UserFunctionError
+from penstock.flow import operators as op
+from penstock.flow.flow import Flow
+from penstock.observe.record import BatchRecord
+from penstock.sources.limits import write_limits
+from penstock.windows.panes import needed_from
+
+
+class Stopping(RuntimeError):
+    """Raised in a batch that begins after stop() was asked for: it will be replayed at the next start."""
+
+
+class Host:
+    """Runs the batches of one flow on one checkpoint."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        spark: SparkSession,
+        ledger: Ledger,
+        policy: Policy,
+        decision: Decision,
+        crash: CrashPlan | None,
+        telemetry: bool,
+    ) -> None:
+        self.flow, self.spark, self.ledger, self.policy, self.decision = flow, spark, ledger, policy, decision
+        self.crash, self.telemetry = crash, telemetry
+        self.plan: Plan = cut(flow)
+        self.publisher = Publisher(flow.name, flow.sinks)
+        self.programs = ProgramBuilder(flow, spark.conf.get("spark.sql.session.timeZone") or "UTC")
+        self.offsets = OffsetLog(ledger.spark_checkpoint)
+        self.keep = int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 100)
+        self.run = uuid.uuid4().hex[:8]
+        self.stopping = threading.Event()
+        self.working = threading.Lock()
+        self.user_error: UserFunctionError | None = None
+        self.finished = -1
+        self.latest: BatchRecord | None = None
+        self.listeners: list[Any] = []
+        self._left_at: float | None = None
+        self._cut_at = 0.0
+        self._stages: dict[tuple[str, str], frames.PythonStage] = {}
+        self._windows = {n.name: n for n in flow.operators.values() if isinstance(n, op.Window)}
+        self._arrival = {read.name: read.arrival for read in flow.reads}
+
+    # -- one batch -------------------------------------------------------------------------------
+
+    def process(self, batch: DataFrame, number: int) -> None:
+        """Run one batch exactly once; Spark calls this, again after a failure."""
+        with self.working:
+            if self.stopping.is_set():
+                raise Stopping("the job is stopping")
+            entered = time.time()
+            measured = Measured(number, self.run, entered, spark_s=entered - self._left_at if self._left_at else 0.0)
+            manifest = self.ledger.manifest(number)
+            measured.replayed = manifest is not None or self.ledger.folder.get(f"log/{number:08d}") is not None
+            if manifest is None:
+                manifest = self._compute(batch, number, measured)
+            self._publish(batch, number, manifest, measured)
+            self._after(number, manifest, measured)
+        self.finished = number
+        self._wait(measured)
+        if self.crash is not None:
+            self.crash.here("commit", number)
+        self._left_at = time.time()
+        self._record(measured)
+
+    def _compute(self, batch: DataFrame, number: int, measured: Measured) -> dict[str, Any]:
+        before = self.ledger.before(number)
+        measured.windows_before = before["windows"]
+        with measured.part("log"):
+            offsets = self.offsets.read(number) or Offsets(int(time.time() * 1e6), ())
+            entry = self._log(number, before, offsets)
+        self._crash("log", number)
+        document = self._document(number, before, entry)
+        reports: dict[str, list[dict[str, Any]]] = {}
+        for job in self.plan.jobs:
+            if entry["idle"] and not self._has_work(job, before, entry):
+                continue
+            with measured.part("plan"):
+                frame = self._frame(batch, job, document, entry)
+            with measured.part("run"):
+                self._run(job, frame, document, reports)
+            for stage in job.stages:
+                for report in reports.get(stage.name, []):
+                    for port, written in report["taps"].items():
+                        document["taps"].setdefault(port, []).append(written)
+        self._crash("state", number)
+        self._crash("output", number)
+        measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
+        with measured.part("manifest"):
+            manifest = self._manifest(number, before, entry, document, reports)
+            self.ledger.finish(number, manifest)
+        self._crash("manifest", number)
+        return manifest
+
+    def _log(self, number: int, before: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
+        """Log what changes results; a replay gets what was logged, with widths of today."""
+        earlier = before.get("offsets")
+        sources = list(offsets.sources[: len(self.flow.reads)])
+        idle = bool(self._windows) and earlier is not None and earlier == sources and len(offsets.sources) > len(sources)
+        entry = {
+            "id": number,
+            "cut_us": offsets.cut_us,
+            "offsets": sources,
+            "idle": idle,
+            "watermarks": {
+                name: in_force(before["windows"].get(name, {}), node.spec, offsets.cut_us, idle)
+                for name, node in self._windows.items()
+            },
+            "widths": dict(self.decision.widths),
+            "lifetime_s": self.decision.lifetime_s,
+            "row_cap": self.decision.row_cap,
+        }
+        return {**self.ledger.log(number, entry), "widths": dict(self.decision.widths)}
+
+    def _document(self, number: int, before: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+        """Return what the tasks of a batch need to know; it travels as a local property of the jobs."""
+        widths = entry["widths"]
+        keyed = [n.name for n in self.flow.operators.values() if isinstance(n, (op.Stateful, op.Window))]
+        return {
+            "id": number,
+            "run": self.run,
+            "folder": self.ledger.folder.root if self.ledger.folder.local else self.ledger.folder.uri,
+            "dir": self.ledger.begin_files(number),
+            "widths": widths,
+            "routes": {name: [group % widths[name] for group in range(GROUPS)] for name in keyed},
+            "state": before["state"],
+            "windows": {
+                name: {"closed": before["windows"].get(name, {}).get("watermark"), "watermark": watermark}
+                for name, watermark in entry["watermarks"].items()
+            },
+            "taps": {},
+            "telemetry": self.telemetry,
+            "crash": self.crash.in_task(number) if self.crash else None,
+        }
+
+    def _has_work(self, job: JobPlan, before: dict[str, Any], entry: dict[str, Any]) -> bool:
+        """Whether a job has something to do in a batch without rows: a window whose end was passed."""
+        head = job.last.head
+        if not isinstance(head, op.Window):
+            return any(port in self._downstream_of_windows() for port in [job.stages[0].root])
+        watermark, closed = entry["watermarks"][head.name], before["windows"].get(head.name, {}).get("watermark")
+        if watermark is None:
+            return False
+        return closed is None or head.spec.last_closed(watermark) > head.spec.last_closed(closed)
+
+    def _downstream_of_windows(self) -> set[str]:
+        reached: set[str] = set(self._windows)
+        for node in self.flow.operators.values():
+            if any(port.split(".")[0] in reached for port in node.inputs):
+                reached.update(node.outputs)
+                reached.add(node.name)
+        return reached
+
+    # -- frames and jobs -------------------------------------------------------------------------
+
+    def _frame(self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any]) -> DataFrame:
+        first = job.stages[0]
+        frame = self._native(batch, first.root, document, first)
+        for stage in job.stages:
+            frame = self._exchange(frame, stage, entry)
+            frame = self._stage(stage).apply(frame)
+        return frame
+
+    def _exchange(self, frame: DataFrame, stage: Stage, entry: dict[str, Any]) -> DataFrame:
+        node = stage.head
+        if node is None:
+            return frame
+        width = entry["widths"][node.name]
+        if isinstance(node, op.Map):
+            return frames.farm_exchange(frame, node, width)
+        if isinstance(node, op.Stateful):
+            return frames.keyed_exchange(frame, node, width)
+        arrival = next((a for a in self._arrival.values() if a and a in frame.columns), None)
+        return frames.pane_exchange(frame, node, width, entry["watermarks"][node.name], arrival)
+
+    def _native(self, batch: DataFrame, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
+        """Return the DataFrame of a port: a source, a native step, or what an earlier job tapped."""
+        node = self.flow.operators[port.split(".")[0]]
+        if port not in self.plan.native:
+            return self._tapped(port, document, reader)
+        if isinstance(node, op.Read):
+            reads = self.flow.reads
+            alone = len(reads) == 1 and not self._windows
+            return frames.source_frame(batch, reads.index(node), alone)
+        inputs = [self._native(batch, name, document, None) for name in node.inputs]
+        if isinstance(node, op.Sql):
+            return node.fn(inputs[0])
+        united = inputs[0]
+        for other in inputs[1:]:
+            united = united.unionByName(other)
+        return united
+
+    def _tapped(self, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
+        """Return a DataFrame that reads a tap back; with positions where the reader is an exchange that needs them."""
+        owner = next(stage for stage in self.plan.stages if port in stage.taps)
+        node = reader.head if reader is not None else None
+        needs_positions = isinstance(node, (op.Map, op.Stateful))
+        chunk = (node.chunk if isinstance(node, op.Map) else 1 << INDEX_BITS) if needs_positions else 0
+        schema = self.programs.schema_of(port)
+        key = (f"tap {port}", f"{chunk}")
+        if key not in self._stages:
+            program = self.programs.tap_reader(port, isinstance(owner.head, op.Map), chunk)
+            self._stages[key] = frames.PythonStage(program, frames.onward_schema(schema) if needs_positions else schema)
+        files = max(1, len(document["taps"].get(port, [])))
+        return self._stages[key].apply(self.spark.range(0, files, 1, files).select(F.col("id")))
+
+    def _stage(self, stage: Stage) -> frames.PythonStage:
+        key = ("stage", stage.name)
+        if key not in self._stages:
+            source = self._source_of(stage)
+            program = self.programs.build(stage, source)
+            schema = frames.report_schema() if stage.outlet is None else frames.onward_schema(self.programs.schema_of(stage.outlet))
+            self._stages[key] = frames.PythonStage(program, schema)
+        return self._stages[key]
+
+    def _source_of(self, stage: Stage) -> tuple[str, str] | None:
+        """Return (source, arrival column) if the stage reads native rows that still carry the arrival time."""
+        if stage.root not in self.plan.native:
+            return None
+        schema = self.programs.schema_of(stage.root)
+        for source, arrival in self._arrival.items():
+            if arrival and arrival in schema.names and source in ancestors(self.flow, stage.root):
+                return (source, arrival)
+        return None
+
+    def _run(self, job: JobPlan, frame: DataFrame, document: dict[str, Any], reports: dict[str, list[dict[str, Any]]]) -> None:
+        context = self.spark.sparkContext
+        context.setLocalProperty(BATCH_PROPERTY, json.dumps(document))
+        try:
+            rows = frame._jdf.collectAsList()
+            found = [json.loads(rows.get(i).getString(0)) for i in range(rows.size())]
+        finally:
+            context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]
+        reports[job.last.name] = sorted(found, key=lambda report: report["partition"])
+        if len(job.stages) > 1:
+            reports.update(self._side_reports(job, document["dir"]))
+        for stage in job.stages:
+            for report in reports.get(stage.name, []):
+                if report["error"] is not None:
+                    self.user_error = UserFunctionError(report["error"]["text"])
+                    raise self.user_error
+
+    def _side_reports(self, job: JobPlan, folder: str) -> dict[str, list[dict[str, Any]]]:
+        """Read the reports of stages that streamed on; of several attempts the last one counts."""
+        best: dict[tuple[str, int], dict[str, Any]] = {}
+        names = {stage.name for stage in job.stages[:-1]}
+        for name in self.ledger.folder.names(folder):
+            if not name.startswith("report-"):
+                continue
+            with self.ledger.folder.system.open_input_stream(self.ledger.folder.at(folder, name)) as stream:
+                report = json.loads(stream.read())
+            key = (report["stage"], report["partition"])
+            if report["stage"] in names and (key not in best or best[key]["attempt"] <= report["attempt"]):
+                best[key] = report
+        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+        for (stage, _), report in sorted(best.items()):
+            found[stage].append(report)
+        return found
+
+    # -- the end of a batch ----------------------------------------------------------------------
+
+    def _manifest(
+        self, number: int, before: dict[str, Any], entry: dict[str, Any], document: dict[str, Any], reports: dict[str, list[dict[str, Any]]]
+    ) -> dict[str, Any]:
+        every = [report for found in reports.values() for report in found]
+        state = {name: [Segment(**s) for s in segments] for name, segments in before["state"].items()}
+        for name in document["routes"]:
+            changes = [report["state"][name] for report in every if name in report.get("state", {})]
+            state[name] = fold(state.get(name, []), changes)
+        windows = {}
+        for name, node in self._windows.items():
+            watermark = entry["watermarks"][name]
+            seen = [report["seen"][name] for report in every if name in report.get("seen", {})]
+            windows[name] = after(before["windows"].get(name, {}), watermark, seen, node.spec, entry["cut_us"])
+            if watermark is not None:  # panes that no open window needs are dead: drop whole segments
+                least = needed_from(node.spec, watermark)
+                state[name] = [segment for segment in state[name] if segment.hi >= least]
+        return {
+            "id": number,
+            "offsets": entry["offsets"],
+            "state": {name: [s.to_json() for s in segments] for name, segments in state.items()},
+            "windows": windows,
+            "outputs": document["taps"],
+            "widths": entry["widths"],
+        }
+
+    def _publish(self, batch: DataFrame, number: int, manifest: dict[str, Any], measured: Measured) -> None:
+        with measured.part("sink"):
+            done = self.ledger.published(number)
+            document = {"id": number, "run": self.run, "folder": self.ledger.folder.root, "taps": manifest["outputs"], "widths": {}}
+
+            def frame_of(port: str) -> DataFrame:
+                self.spark.sparkContext.setLocalProperty(BATCH_PROPERTY, json.dumps(document))
+                return self._tapped(port, document, None)
+
+            for name, sink in self.flow.sinks.items():
+                if name in done:
+                    continue
+                entries = manifest["outputs"].get(sink.port, [])
+                schema = self.programs.arrow(self.programs.schema_of(sink.port))
+                table = load(self.ledger.folder, entries, schema, self._ordered(sink.port))
+                try:
+                    self.publisher.publish(name, number, table, frame_of)
+                except UserFunctionError as error:
+                    self.user_error = error
+                    raise
+                measured.visible[name] = time.time()
+                measured.rows_out[name] = table.num_rows
+                done.add(name)
+            self._crash("sink", number)
+            self.ledger.mark_published(number, done)
+
+    def _ordered(self, port: str) -> bool:
+        """Whether a port's rows go out in the order of their chunks: fused steps do, farms if they say so."""
+        owner = next(stage for stage in self.plan.stages if port in stage.taps)
+        return owner.head is None or (isinstance(owner.head, op.Map) and owner.head.ordered)
+
+    def _after(self, number: int, manifest: dict[str, Any], measured: Measured) -> None:
+        with measured.part("control"):
+            self.ledger.purge(number, self.keep)
+            decided = self.policy.decide(self.latest, self.decision)
+            limits = {node.name: node.width for node in self.flow.operators.values() if getattr(node, "width", None)}
+            widths = {name: width.clamp(decided.widths.get(name, self.decision.widths[name])) for name, width in limits.items()}
+            if decided.row_cap != self.decision.row_cap:
+                self.set_row_cap(decided.row_cap)
+            measured.decision = self.decision
+            self.decision = Decision(widths, max(0.0, decided.lifetime_s), decided.row_cap)
+
+    def set_row_cap(self, rows: int | None) -> None:
+        """Cap the rows of the next batches, where the source can be told."""
+        for read in self.flow.reads:
+            spec = getattr(read.frame, "_penstock_replay", None)
+            if spec is not None and spec.control:
+                write_limits(spec.control, max_rows=rows, max_seconds=spec.limits.max_seconds)
+
+    def _wait(self, measured: Measured) -> None:
+        """Wait the batch lifetime out, from cut to cut; stop() ends the wait."""
+        with measured.part("wait"):
+            left = self.decision.lifetime_s - (time.time() - measured.entered)
+            if left > 0:
+                self.stopping.wait(left)
+
+    def _record(self, measured: Measured) -> None:
+        self.latest = batch_record(self.flow, self.plan, measured)
+        for listener in self.listeners:
+            listener(self.latest)
+
+    def _crash(self, point: str, number: int) -> None:
+        if self.crash is not None:
+            self.crash.here(point, number)
+
+
+def ancestors(flow: Flow, port: str) -> set[str]:
+    """Return the operators from which a port's rows come."""
+    found, waiting = set(), [port.split(".")[0]]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [source.split(".")[0] for source in flow.operators[name].inputs]
+    return found

@@ -1,0 +1,277 @@
+"""A running flow: start, watch, restart after faults that are not the user's, stop, report."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock.control.decision import Decision, Policy, Static
+from penstock.engine.spark.crash import CrashPlan
+from penstock.engine.spark.files import Folder
+from penstock.engine.spark.frames import unite
+from penstock.engine.spark.host import Host, Stopping
+from penstock.engine.spark.ledger import Ledger
+from penstock.engine.spark.program import tear_down
+from penstock.engine.spark.session import tune
+from penstock.engine.spark.state import GROUPS, KeyedSegments, Segment
+from penstock.errors import CheckpointError, FlowError, JobFailed, PenstockError
+from penstock.flow import operators as op
+from penstock.flow.flow import Flow
+from penstock.observe.record import BatchRecord
+from penstock.observe.report import Report
+from penstock.observe.telemetry import TelemetryLog, read, telemetry_dir
+from penstock.sources.api import frame_of
+
+FIRST_BACKOFF_S = 0.5
+
+
+class Job:
+    """A flow at work on a checkpoint; made by `flow.start(...)`.
+
+    Options: `max_rows` and `max_seconds` cap a batch (rows, seconds of schedule) where the source can be
+    told (replay sources can; for others set Spark's own option, such as maxFilesPerTrigger); `lifetime` is
+    the least time in seconds between two cuts; `available_now=True` ends when what is there now is
+    processed; `restarts` limits restarts after faults in a row; `telemetry=False` turns measuring off.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        spark: SparkSession,
+        checkpoint: str,
+        policy: Policy | None = None,
+        *,
+        max_rows: int | None = None,
+        max_seconds: float | None = None,
+        lifetime: float = 0.0,
+        available_now: bool = False,
+        restarts: int = 5,
+        telemetry: bool = True,
+        crash: CrashPlan | None = None,
+    ) -> None:
+        if policy is not None and not callable(getattr(policy, "decide", None)):
+            raise FlowError(f"flow '{flow.name}'", f"policy {policy!r} has no decide()", "pass a policy object or None")
+        tune(spark)
+        self.flow, self.spark, self.checkpoint = flow, spark, str(checkpoint)
+        self.available_now, self.restarts = available_now, restarts
+        self.ledger = Ledger(self.checkpoint)
+        self.ledger.claim(flow.explain().splitlines(), {"groups": GROUPS})
+        self._control(max_rows, max_seconds)
+        widths = {name: initial_width(node, spark) for name, node in flow.operators.items() if getattr(node, "width", None)}
+        decision = Decision(widths, lifetime, max_rows)
+        self.host = Host(flow, spark, self.ledger, policy or Static(), decision, crash or CrashPlan.from_environment(), telemetry)
+        self.faults: list[str] = []
+        self.error: BaseException | None = None
+        self.teardowns = 0
+        self._log = TelemetryLog(telemetry_dir(local_folder(self.checkpoint))) if telemetry else None
+        if self._log is not None:
+            self.host.listeners.append(self._log.append)
+        self._query: StreamingQuery | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._supervise, name=f"penstock-{flow.name}", daemon=True)
+
+    def begin(self) -> Job:
+        """Start the query and the thread that watches it."""
+        self._query = self._start_query()
+        self._thread.start()
+        return self
+
+    # -- what users call -------------------------------------------------------------------------
+
+    def await_end(self, timeout: float | None = None) -> bool:
+        """Wait until the job has ended; True if it has. Raises the job's error if it failed."""
+        ended = self._ended.wait(timeout)
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def stop(self) -> None:
+        """Finish the batch at work, then end; the checkpoint is ready for the next start."""
+        self.host.stopping.set()
+        with self.host.working:  # the batch at work ends first
+            pass
+        self._await_commit(self.host.finished)
+        self._stop_query()
+        self._ended.wait(30)
+        self._tear_down()
+        if self._log is not None:
+            self._log.close()
+
+    def drain(self, timeout: float = 60.0) -> None:
+        """Wait until everything that is available now has been processed and committed."""
+        deadline = time.monotonic() + timeout
+        done = threading.Event()
+
+        def wait() -> None:
+            while not done.is_set() and not self._ended.is_set():
+                try:
+                    assert self._query is not None
+                    self._query.processAllAvailable()
+                    done.set()
+                except Exception:  # a fault: the supervisor restarts the query, or ends the job
+                    time.sleep(0.1)
+
+        threading.Thread(target=wait, daemon=True).start()
+        while not done.wait(0.05):
+            if self._ended.is_set():
+                self.await_end(0)
+                return
+            if time.monotonic() > deadline:
+                done.set()
+                raise JobFailed(f"flow '{self.flow.name}': not drained within {timeout} s. Remedy: wait longer, or cap the source.")
+
+    def report(self, last: float | None = None) -> Report:
+        """Return the report of what was measured, of the last so many seconds if given."""
+        return Report.of(read(telemetry_dir(local_folder(self.checkpoint))), last)
+
+    def table(self, sink: str) -> DataFrame:
+        """Return what a memory sink holds as a DataFrame."""
+        return self.spark.createDataFrame(self.memory(sink))
+
+    def memory(self, sink: str) -> pa.Table:
+        """Return what a memory sink holds as an Arrow table."""
+        tables = self.host.publisher.memory
+        if sink not in tables:
+            raise FlowError(f"sink '{sink}'", "there is no memory sink of this name", f"use one of {', '.join(tables) or 'none'}")
+        schema = self.host.programs.arrow(self.host.programs.schema_of(self.flow.sinks[sink].port))
+        return pa.concat_tables([schema.empty_table(), *tables[sink]])
+
+    def state(self, operator: str) -> pa.Table:
+        """Return the keyed state of a `stateful` operator as of the last finished batch."""
+        node = self.flow.operators.get(operator)
+        if not isinstance(node, op.Stateful):
+            raise FlowError(f"operator '{operator}'", "it holds no keyed state", "name a stateful operator")
+        newest = self.ledger.newest()
+        manifest = self.ledger.manifest(newest) if newest is not None else None
+        segments = [Segment(**entry) for entry in manifest["state"].get(operator, [])] if manifest else []
+        schema = self.host.programs.arrow(node.state_schema)
+        table = KeyedSegments(self.ledger.folder, segments, node.key, schema).read_all()
+        return table.select([name for name in table.column_names if not name.startswith("_ps_")])
+
+    def on_batch(self, listener: Callable[[BatchRecord], None]) -> None:
+        """Call `listener(record)` after each batch, with its telemetry."""
+        self.host.listeners.append(listener)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job is running (a restart after a fault counts)."""
+        return not self._ended.is_set()
+
+    # -- the supervisor --------------------------------------------------------------------------
+
+    def _start_query(self) -> StreamingQuery:
+        tick = None
+        if any(isinstance(node, op.Window) for node in self.flow.operators.values()):
+            # A native 1 s tick, so that an idle stream still cuts batches and closes its windows.
+            rate = self.spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1)
+            tick = rate.load()
+        frame = unite(self.flow.reads, tick)
+        writer = frame.writeStream.queryName(f"{self.flow.name}-{self.host.run}").foreachBatch(self.host.process)
+        writer = writer.option("checkpointLocation", self.ledger.spark_checkpoint)
+        return (writer.trigger(availableNow=True) if self.available_now else writer).start()
+
+    def _supervise(self) -> None:
+        """Watch the query; restart it after a fault that is not the user's, with back-off and a limit."""
+        in_a_row, reached = 0, -1
+        while True:
+            fault = self._run_to_end()
+            if fault is None or self.host.stopping.is_set():
+                break
+            if self.host.user_error is not None:
+                self.error = self.host.user_error
+                break
+            if isinstance(fault, PenstockError) or "CheckpointError" in str(fault):
+                self.error = fault if isinstance(fault, PenstockError) else CheckpointError(first_lines(fault))
+                break
+            self.faults.append(first_lines(fault))
+            in_a_row = 0 if self.host.finished > reached else in_a_row
+            reached = self.host.finished
+            in_a_row += 1
+            if in_a_row > self.restarts:
+                self.error = JobFailed(
+                    f"flow '{self.flow.name}' failed {in_a_row} times in a row, the last time with: {first_lines(fault)}. "
+                    "The checkpoint is intact. Remedy: cure the cause and start again on it."
+                )
+                break
+            if self.host.stopping.wait(FIRST_BACKOFF_S * 2 ** (in_a_row - 1)):
+                break
+            self.host._left_at = None
+            self._query = self._start_query()
+        self._ended.set()
+
+    def _run_to_end(self) -> BaseException | None:
+        assert self._query is not None
+        try:
+            self._query.awaitTermination()
+        except Exception as error:
+            return error
+        return None
+
+    def _stop_query(self) -> None:
+        if self._query is None:
+            return
+        try:
+            self._query.stop()
+        except Exception as error:
+            if not isinstance(error, Stopping) and "Stopping" not in str(error):
+                raise
+
+    def _await_commit(self, batch: int, patience: float = 2.0) -> None:
+        """Give Spark the moment it needs to commit the finished batch, so that no replay is needed."""
+        if batch < 0:
+            return
+        folder = Folder(f"{self.ledger.spark_checkpoint}/commits")
+        deadline = time.monotonic() + patience
+        while str(batch) not in folder.names("") and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def _tear_down(self) -> None:
+        """Run the farms' teardown in the worker processes that ran their setup."""
+        if not any(isinstance(node, op.Map) and node.teardown for node in self.flow.operators.values()):
+            return
+        run, slots = self.host.run, self.spark.sparkContext.defaultParallelism
+
+        def give_back(_: Any) -> list[int]:
+            done = tear_down(run)
+            time.sleep(0.05)  # keeps the slot, so that every worker gets one of these tasks
+            return [done]
+
+        for _ in range(4):
+            self.teardowns += sum(self.spark.sparkContext.parallelize(range(2 * slots), 2 * slots).mapPartitions(give_back).collect())
+
+    def _control(self, max_rows: int | None, max_seconds: float | None) -> None:
+        """Give each replay source a control file under the checkpoint, so that its caps can change live."""
+        for name, node in list(self.flow._operators.items()):
+            spec = getattr(getattr(node, "frame", None), "_penstock_replay", None)
+            if not isinstance(node, op.Read) or spec is None or not node.frame.isStreaming:
+                continue
+            limits = replace(spec.limits, max_rows=max_rows or spec.limits.max_rows, max_seconds=max_seconds or spec.limits.max_seconds)
+            control = spec.control or str(local_folder(self.checkpoint) / "penstock" / f"control-{name}.json")
+            frame = frame_of(self.spark, replace(spec, limits=limits, control=control))
+            self.flow._operators[name] = replace(node, frame=frame)
+
+
+def initial_width(node: op.Operator, spark: SparkSession) -> int:
+    """Return the width an operator starts with: farms at their least, keyed operators as wide as the slots."""
+    width: op.Width = node.width  # type: ignore[attr-defined]
+    if isinstance(node, (op.Stateful, op.Window)) and width == op.Width(1, GROUPS):
+        return width.clamp(spark.sparkContext.defaultParallelism)
+    return width.lo
+
+
+def local_folder(checkpoint: str) -> Path:
+    """Return where telemetry is appended: appending needs a local folder."""
+    return Path(checkpoint.removeprefix("file://").removeprefix("file:"))
+
+
+def first_lines(error: BaseException, lines: int = 6) -> str:
+    """Return the start of an error's text, which is where Spark says what happened."""
+    return " | ".join(line.strip() for line in str(error).splitlines()[:lines] if line.strip())

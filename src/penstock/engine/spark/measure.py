@@ -1,0 +1,213 @@
+"""From the tasks' reports of a batch to its telemetry record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.control.decision import Decision
+from penstock.control.histogram import LogHistogram
+from penstock.control.moments import Moments
+from penstock.engine.spark.stages import Plan, Stage
+from penstock.engine.spark.watermarks import completed_at
+from penstock.flow import operators as op
+from penstock.flow.flow import Flow
+from penstock.observe.record import PARTS, BatchRecord, OperatorStats
+from penstock.sources.spec import due
+
+
+@dataclass
+class Measured:
+    """What is noted down while a batch runs."""
+
+    number: int
+    run: str
+    entered: float
+    spark_s: float
+    replayed: bool = False
+    reports: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    entry: dict[str, Any] = field(default_factory=dict)
+    windows_before: dict[str, Any] = field(default_factory=dict)
+    visible: dict[str, float] = field(default_factory=dict)
+    rows_out: dict[str, int] = field(default_factory=dict)
+    decision: Decision = field(default_factory=Decision)
+    parts: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the time spent inside under one part of the batch."""
+        before = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - before
+
+
+def batch_record(flow: Flow, plan: Plan, measured: Measured) -> BatchRecord:
+    """Return the telemetry record of a batch."""
+    parts = {name: measured.parts.get(name, 0.0) for name in PARTS}
+    parts["spark"] = measured.spark_s
+    operators = tuple(stats for stage in plan.stages for stats in stage_stats(stage, measured))
+    visible = max(measured.visible.values(), default=time.time())
+    rows, backlog, scheduled = source_rows(flow, plan, measured)
+    latency, origin = latencies(flow, measured)
+    watermarks = [w for w in measured.entry.get("watermarks", {}).values() if w is not None]
+    return BatchRecord(
+        batch=measured.number,
+        run=measured.run,
+        started=measured.entered,
+        visible=visible,
+        rows_in=rows,
+        rows_out=sum(measured.rows_out.values()),
+        due=scheduled,
+        backlog=backlog,
+        parts=parts,
+        operators=operators,
+        latency=latency,
+        latency_from=origin,
+        decision={
+            "widths": dict(measured.decision.widths),
+            "lifetime_s": measured.decision.lifetime_s,
+            "row_cap": measured.decision.row_cap,
+        },
+        watermark=min(watermarks, default=None),
+        replayed=measured.replayed,
+        late=sum(seen.get("late", 0) for seen in all_seen(measured)),
+        dead=sum(stats.skipped for stats in operators),
+    )
+
+
+def all_seen(measured: Measured) -> Iterator[dict[str, Any]]:
+    """Yield what window tasks saw of their rows."""
+    for found in measured.reports.values():
+        for report in found:
+            yield from report.get("seen", {}).values()
+
+
+def source_rows(flow: Flow, plan: Plan, measured: Measured) -> tuple[int, int | None, int | None]:
+    """Return rows read, backlog and rows due: from the offsets of replay sources, else from the first stages."""
+    cut_us = measured.entry.get("cut_us", int(measured.entered * 1e6))
+    offsets, before = measured.entry.get("offsets", []), measured.entry.get("offsets_before") or []
+    specs = [getattr(read.frame, "_penstock_replay", None) for read in flow.reads]
+    if specs and all(specs) and len(offsets) == len(specs):
+        ends = [offset["row"] for offset in offsets]
+        starts = [offset["row"] for offset in before] if before else [0] * len(ends)
+        wanted = sum(due(spec, offset["start_us"], cut_us) for spec, offset in zip(specs, offsets, strict=True))
+        return sum(ends) - sum(starts), max(0, wanted - sum(ends)), wanted
+    roots: dict[str, int] = {}
+    for job in plan.jobs:
+        first = job.stages[0]
+        if first.root in plan.native:
+            read = sum(report["rows_read"] for report in measured.reports.get(first.name, []))
+            roots[first.root] = max(read, roots.get(first.root, 0))
+    return max(roots.values(), default=0), None, None
+
+
+def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
+    """Merge the reports of a stage's tasks, operator by operator."""
+    reports = measured.reports.get(stage.name, [])
+    if not reports:
+        return
+    nodes: list[op.Operator] = ([stage.head] if stage.head is not None else []) + stage.steps
+    wall = max(report["ended"] for report in reports) - min(report["started"] for report in reports)
+    width = measured.decision.widths.get(stage.name, len(reports))
+    for node in nodes:
+        mine = [report["ops"][node.name] for report in reports if node.name in report["ops"]]
+        busy = sum(entry["busy"] for entry in mine)
+        service, arrivals = Moments(), Moments()
+        for entry in mine:
+            service = service.merge(Moments.from_json(entry["service"]))
+            arrivals = arrivals.merge(Moments.from_json(entry["arrivals"]))
+        total = {key: sum(entry[key] for entry in mine) for key in ("rows_in", "rows_out", "calls", "skipped", "setups", "state_rows", "state_bytes")}
+        yield OperatorStats(
+            name=node.name,
+            kind=node.kind,
+            width=width,
+            tasks=len(reports),
+            busy_s=busy,
+            wait_s=sum(report["waited"] + report["slot_wait"] for report in reports) if node is nodes[0] else 0.0,
+            idle_s=max(0.0, width * wall - busy) if node is nodes[0] else 0.0,
+            service=service,
+            arrivals=arrivals,
+            concurrency=concurrency(reports),
+            task_max_s=max(report["ended"] - report["started"] for report in reports),
+            congested=int(measured.decision.row_cap is not None and total["rows_in"] >= measured.decision.row_cap),
+            **total,
+        )
+
+
+def concurrency(reports: list[dict[str, Any]]) -> int:
+    """Return the most tasks that were at work at one time; tasks that wait for a slot do not count.
+
+    >>> concurrency([{"started": 0, "ended": 2}, {"started": 1, "ended": 3}, {"started": 2.5, "ended": 4}])
+    2
+    """
+    events = []
+    for report in reports:
+        events += [(report.get("slot_from", report["started"]), 1), (report.get("slot_to", report["ended"]), -1)]
+    now = most = 0
+    for _, change in sorted(events):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], str]:
+    """Return per sink the time from a row's arrival to its result being visible, and what arrival means here.
+
+    Without an arrival column a row counts from the cut of its batch. A window result counts from the
+    arrival of the row (or tick) that completed it.
+    """
+    from penstock.engine.spark.host import ancestors  # noqa: PLC0415 - shares one walk over the graph
+
+    points: dict[str, list[tuple[np.ndarray[Any, Any], float]]] = {}
+    for found in measured.reports.values():
+        per_stage: dict[str, list[tuple[np.ndarray[Any, Any], float]]] = {}
+        for report in found:
+            summary = report["arrivals"]
+            if summary:
+                per_stage.setdefault(summary["source"], []).append((np.array(summary["points"]), summary["weight"]))
+        for source, entries in per_stage.items():
+            points.setdefault(source, entries)  # two jobs may read one source: count its rows once
+    cut_us = measured.entry.get("cut_us", int(measured.entered * 1e6))
+    result: dict[str, LogHistogram] = {}
+    origin = "cut"
+    for name, seen_at in measured.visible.items():
+        upstream = ancestors(flow, flow.sinks[name].port)
+        windows = [flow.operators[node] for node in upstream if isinstance(flow.operators[node], op.Window)]
+        micros = seen_at * 1e6
+        if windows:
+            histogram, from_arrival = _window_latency(windows[0], measured, micros, cut_us)  # type: ignore[arg-type]
+        else:
+            entries = [entry for source in upstream for entry in points.get(source, [])]
+            from_arrival = bool(entries)
+            if entries:
+                values = np.concatenate([np.maximum(0.0, micros - found) / 1e6 for found, _ in entries])
+                weights = np.concatenate([np.full(len(found), weight) for found, weight in entries])
+                histogram = LogHistogram.of(values, np.maximum(1, np.rint(weights)).astype(np.int64))
+            elif measured.rows_out.get(name):
+                histogram = LogHistogram.of(np.array([max(0.0, micros - cut_us) / 1e6]), np.array([measured.rows_out[name]]))
+            else:
+                histogram = LogHistogram()
+        if from_arrival:
+            origin = "arrival"
+        result[name] = histogram
+    return result, origin
+
+
+def _window_latency(node: op.Window, measured: Measured, visible_us: float, cut_us: int) -> tuple[LogHistogram, bool]:
+    before = measured.windows_before.get(node.name, {})
+    values, weights = [], []
+    for found in measured.reports.values():
+        for report in found:
+            for end, rows in zip(*report.get("closed", {}).get(node.name, [[], []]), strict=True):
+                values.append(max(0.0, visible_us - completed_at(before, node.spec, end, cut_us)) / 1e6)
+                weights.append(rows)
+    if not values:
+        return LogHistogram(), False
+    return LogHistogram.of(np.array(values), np.array(weights)), bool(before.get("firsts"))

@@ -1,0 +1,88 @@
+"""Turn a stage of the plan into the program its tasks run."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.engine.spark.heads import FarmHead, PlainHead, TapHead
+from penstock.engine.spark.keyed import KeyedHead, WindowHead
+from penstock.engine.spark.program import INDEX_BITS, Head, Program, Step
+from penstock.engine.spark.stages import Stage
+from penstock.flow import operators as op
+from penstock.flow.flow import Flow
+
+
+class ProgramBuilder:
+    """Builds programs for one flow; Arrow schemas carry the session's time zone, as Spark's batches do."""
+
+    def __init__(self, flow: Flow, timezone: str) -> None:
+        self.flow, self.timezone = flow, timezone
+
+    def arrow(self, schema: StructType) -> pa.Schema:
+        """Return the Arrow form of a Spark schema."""
+        return to_arrow_schema(schema, timezone=self.timezone)
+
+    def schema_of(self, port: str) -> StructType:
+        """Return the declared schema of a port."""
+        return self.flow.operators[port.split(".")[0]].outputs[port]
+
+    def build(self, stage: Stage, arrival: tuple[str, str] | None) -> Program:
+        """Return the program of a stage in a streaming job."""
+        following = stage.feeds.head if stage.feeds is not None else None
+        return Program(
+            stage=stage.name,
+            head=self.head(stage),
+            root=stage.root,
+            steps=self.steps(stage),
+            taps={port: self.arrow(self.schema_of(port)) for port in stage.taps},
+            outlet=stage.outlet,
+            outlet_chunk=following.chunk if isinstance(following, op.Map) else 1 << INDEX_BITS,
+            keep_chunks=isinstance(stage.head, op.Map),
+            arrival=arrival if stage.head is None or stage.root == (arrival or ("",))[0] else None,
+        )
+
+    def head(self, stage: Stage) -> Head:
+        """Return how the stage takes in its rows."""
+        node = stage.head
+        if isinstance(node, op.Stateful):
+            columns = tuple(self.schema_of(stage.root).names)
+            out, state = self.arrow(node.outputs[node.name]), self.arrow(node.state_schema)
+            return KeyedHead(node.name, node.fn, node.key, columns, out, state)
+        if isinstance(node, op.Window):
+            return WindowHead(node.name, node.key, node.spec, node.aggregates, self.arrow(node.outputs[node.name]))
+        if isinstance(node, op.Map):
+            return FarmHead(stage.root, node.name, node.scheduling == "on_demand")
+        return PlainHead(stage.root)
+
+    def steps(self, stage: Stage) -> tuple[Step, ...]:
+        """Return the fused operators of a stage; a farm's own function is the first of them."""
+        nodes = [stage.head, *stage.steps] if isinstance(stage.head, op.Map) else stage.steps
+        return tuple(self.step(node) for node in nodes)
+
+    def step(self, node: op.Operator) -> Step:
+        """Return one operator as a worker calls it."""
+        step = Step(node.name, node.kind, node.inputs, {port: self.arrow(schema) for port, schema in node.outputs.items()})
+        if isinstance(node, op.Map):
+            step.functions, step.on_error = (node.fn,), node.on_error
+            step.setup, step.teardown = node.setup, node.teardown
+        elif isinstance(node, op.Filter):
+            step.functions, step.on_error = (node.fn,), node.on_error
+        elif isinstance(node, op.Split):
+            step.functions, step.rest = node.predicates, node.rest
+        return step
+
+    def tap_reader(self, port: str, keep_chunks: bool, chunk: int) -> Program:
+        """Return the program that reads a tap back into Spark; `chunk` 0 leaves positions out."""
+        return Program(
+            stage=f"tap-{port}",
+            head=TapHead(port),
+            root=port,
+            steps=(),
+            taps={},
+            outlet=port,
+            outlet_chunk=chunk,
+            keep_chunks=keep_chunks,
+            yields=True,
+        )

@@ -1,0 +1,83 @@
+"""A local Spark session with the settings that make a micro-batch cheap.
+
+Any session works with Penstock; this one is what the demo, the tests and the benchmarks use. What a
+running session can still take is set by `tune` when a flow starts, so a user's own session profits too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from penstock.engine.spark.java import java_home
+
+# Set on any session that runs a flow (measured: docs/decisions/001-engine.md).
+RUNTIME_CONF = {
+    # Rename-based log writes: about 70 ms a batch less than the default on a local disk.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    # Widths are Penstock's decision; AQE would replan (and re-submit) every exchange.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # The text of each plan is built for a UI that nobody reads at 10 batches a second.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "1000",
+}
+
+# Only a new session can take these.
+STATIC_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Loopback TCP holds small Arrow batches for 20-40 ms; Unix sockets do not (realtime spike, e).
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Workers fork from a daemon that has already imported NumPy, Arrow and Penstock.
+    "spark.python.daemon.module": "penstock.engine.spark.daemon",
+    # Without a native Hadoop library every file costs a fork of chmod: fork cheaply, and write no .crc twin.
+    "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.scheduler.mode": "FAIR",
+}
+
+# One BLAS thread per Python worker: Spark's tasks are the parallelism.
+WORKER_ENV = {
+    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+}
+
+
+def prepare_environment() -> None:
+    """Point Spark at this interpreter and at a fit Java; users forget both."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def local_session(master: str = "local[2,4]", app: str = "penstock", **conf: str) -> SparkSession:
+    """Start (or get) a local session tuned for short batches.
+
+    `master` is Spark's; in `local[2,4]` the 4 is the number of attempts of a task, without which a killed
+    Python worker ends the query. Keyword arguments are further settings, dots written as double underscores:
+    `local_session(spark__driver__memory="4g")`.
+    """
+    prepare_environment()
+    builder = SparkSession.builder.master(master).appName(app)
+    settings = STATIC_CONF | RUNTIME_CONF | {key.replace("__", "."): value for key, value in conf.items()}
+    settings |= {f"spark.executorEnv.{name}": value for name, value in WORKER_ENV.items()}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def tune(spark: SparkSession) -> None:
+    """Apply the settings that a running session can still take."""
+    for key, value in RUNTIME_CONF.items():
+        spark.conf.set(key, value)

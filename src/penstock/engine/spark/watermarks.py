@@ -1,0 +1,66 @@
+"""The clock of a window operator from batch to batch: plain values in, plain values out.
+
+Spark's rule: the watermark of a batch comes from the batches before it, greatest event time minus lateness.
+While a stream is idle, its event time goes on at the pace of the wall clock, so that its windows close.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.windows.time import Time
+
+
+def in_force(before: dict[str, Any], spec: Time, cut_us: int, idle: bool) -> int | None:
+    """Return the watermark of a batch, given the operator's entry in the manifest before it.
+
+    >>> spec = Time("10 s", lateness="2 s")
+    >>> in_force({}, spec, 0, idle=False) is None
+    True
+    >>> seen = {"max_event": 30_000_000, "watermark": None, "anchor": 100_000_000}
+    >>> in_force(seen, spec, 103_000_000, idle=False), in_force(seen, spec, 103_000_000, idle=True)
+    (28000000, 31000000)
+    """
+    latest = before.get("max_event")
+    if latest is None:
+        return None
+    if idle and before.get("anchor") is not None:
+        latest += max(0, cut_us - before["anchor"])
+    watermark = int(latest) - spec.lateness_us
+    previous = before.get("watermark")
+    return watermark if previous is None else max(watermark, int(previous))
+
+
+def after(before: dict[str, Any], watermark: int | None, seen: list[dict[str, Any]], spec: Time, cut_us: int) -> dict[str, Any]:
+    """Return the operator's entry in the manifest of a batch from what its tasks saw.
+
+    `firsts` keeps, per pane not yet passed, the earliest arrival of a row in it: the row that will
+    complete a window is the first whose event time reaches the window's end plus lateness.
+    """
+    events = [entry["max_event"] for entry in seen if entry.get("max_event") is not None]
+    latest = max([*events, *([before["max_event"]] if before.get("max_event") is not None else [])], default=None)
+    firsts: dict[int, int] = dict(before.get("firsts", []))
+    for entry in seen:
+        for pane, arrival in zip(*entry.get("first", [[], []]), strict=True):
+            if arrival is not None:
+                firsts[pane] = min(arrival, firsts.get(pane, arrival))
+    if watermark is not None:
+        passed = spec.pane_of(watermark)
+        firsts = {pane: arrival for pane, arrival in firsts.items() if pane >= passed}
+    return {
+        "max_event": latest,
+        "watermark": watermark,
+        "anchor": cut_us if events else before.get("anchor"),
+        "firsts": sorted(firsts.items()),
+    }
+
+
+def completed_at(before: dict[str, Any], spec: Time, end: int, otherwise: int) -> int:
+    """Return when the row that completed the window ending at `end` arrived; the tick's time if none did.
+
+    >>> spec = Time("10 us")
+    >>> completed_at({"firsts": [(0, 5), (1, 17), (2, 16)]}, spec, end=10, otherwise=99)
+    16
+    """
+    ready = -(-(end + spec.lateness_us - spec.origin_us) // spec.pane_us)
+    return min((arrival for pane, arrival in before.get("firsts", []) if pane >= ready), default=otherwise)

@@ -1,0 +1,134 @@
+"""What a job does right now, in the terminal: a table kept up to date, or a line per second where there is none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from penstock.observe.record import BatchRecord
+from penstock.observe.render import number, percent, table
+from penstock.observe.report import Report
+
+
+class LiveView:
+    """Shows the batches of the last few seconds; a context manager, fed by `update` from any thread.
+
+    `total_s`: how long the whole will take, for a progress bar. `window_s`: how far back rates and latencies look.
+    Where the console is not a terminal, `update` prints at most one plain line per second instead.
+
+    >>> import io
+    >>> out = Console(file=io.StringIO(), width=100)
+    >>> with LiveView(console=out, clock=lambda: 0.0) as view:
+    ...     view.update(BatchRecord(3, rows_in=50, backlog=7, parts={"run": 0.5}))
+    >>> print(out.file.getvalue().strip())
+    batch 3 | effective 100 rows/s | backlog 7 rows | latency p50/p95/p99 -/-/- ms | trigger 500 ms
+    """
+
+    def __init__(
+        self,
+        total_s: float | None = None,
+        window_s: float = 5.0,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total_s, self._window_s = total_s, window_s
+        self._console = console or Console()
+        self._clock = clock
+        self._began = clock()
+        self._printed: float | None = None  # when the last plain line was
+        self._recent: deque[BatchRecord] = deque()
+        # rich refreshes from a thread of its own while the job's thread updates
+        self._lock = threading.Lock()
+        self._live = (
+            Live(get_renderable=self._render, console=self._console, refresh_per_second=4)
+            if self._console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> LiveView:
+        self._began = self._clock()
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self, record: BatchRecord) -> None:
+        """Take one more batch in."""
+        with self._lock:
+            self._recent.append(record)
+            # The batch before the window stays: a rate needs the moment from which it counts.
+            while len(self._recent) > 2 and self._recent[1].visible < record.visible - self._window_s:
+                self._recent.popleft()
+        if self._live is None and (self._printed is None or self._clock() - self._printed >= 1.0):
+            self._printed = self._clock()
+            self._console.print(Text(self._line()), soft_wrap=True)
+
+    def _report(self) -> tuple[BatchRecord | None, Report]:
+        with self._lock:
+            recent = tuple(self._recent)
+        return (recent[-1] if recent else None), Report.of(recent)
+
+    def _line(self) -> str:
+        last, report = self._report()
+        return " | ".join(_figures(last, report)) if last else "no batch yet"
+
+    def _render(self) -> RenderableType:
+        last, report = self._report()
+        if last is None:
+            blocks: list[RenderableType] = [Text("waiting for the first batch")]
+        else:
+            blocks = [Text("\n".join(_figures(last, report)))]
+            if report.operators:
+                blocks.append(_operators(report))
+        if self._total_s:
+            done = min(self._clock() - self._began, self._total_s)
+            bar = Table.grid(padding=(0, 1))
+            bar.add_row(
+                ProgressBar(total=self._total_s, completed=done, width=40), f"{done:.0f} of {self._total_s:.0f} s"
+            )
+            blocks.append(bar)
+        return Group(*blocks)
+
+
+def _figures(last: BatchRecord, report: Report) -> list[str]:
+    latency = report.latency
+    quantiles = "/".join(number(ms) for ms in (latency.p50_ms, latency.p95_ms, latency.p99_ms))
+    figures = [f"batch {last.batch}"]
+    if report.attempted_rows_per_s is not None:  # only sources with a schedule say what was attempted
+        figures.append(f"in {number(report.attempted_rows_per_s)} rows/s")
+    return [
+        *figures,
+        f"effective {number(report.effective_rows_per_s)} rows/s",
+        f"backlog {number(last.backlog)} rows",
+        f"latency p50/p95/p99 {quantiles} ms",
+        f"trigger {number(report.cycle_median_ms)} ms",
+    ]
+
+
+def _operators(report: Report) -> Table:
+    return table(
+        ["operator", "width", "rows/s in", "rows/s out", "service ms", "busy %"],
+        (
+            [
+                o.name,
+                number(o.width_now),
+                number(o.rows_in_per_s),
+                number(o.rows_out_per_s),
+                number(o.service_mean_ms, 2),
+                percent(o.utilisation),
+            ]
+            for o in report.operators
+        ),
+    )

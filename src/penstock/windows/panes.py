@@ -1,0 +1,338 @@
+"""The pane log and the sliding kernel over it, for all keys at once (thesis 000 section 4.5: pane farming, stage two).
+
+The log is an Arrow table with one row per (key, pane) and batch: `_ps_hash`, the key columns, `_ps_pane`, the partials.
+Rows of the same (key, pane) combine. Empty panes are never written, and no step below depends on how many there are.
+
+**The protocol of a batch** with watermark W (from the batches before it) and V the watermark before that: first
+`close_windows(log, ..., closed_upto=V, watermark=W)`, *then* append the batch's pane rows. The other way round, a late
+row would be counted in a window that closes in its own batch, which Spark does not do. A row of an earlier batch cannot
+be late for a window that closes now, and a row late for a closed window cannot reopen it: pane rows need no mark of it.
+
+**Which windows exist, and which rows they hold, without a search.** Let the sorted panes of one key be p_1 < p_2 < ...
+With r panes per window and dp per slide, pane p lies in windows first(p) .. last(p), where
+first(p) = floor((p - r) / dp) + 1 and last(p) = floor(p / dp), both ascending in p. Then p_i is the *first* pane
+present in exactly the windows
+
+    max(first(p_i), last(p_(i-1)) + 1) .. last(p_i)          k > last(p_(i-1))  <=>  p_(i-1) lies before window k
+
+and the *last* one in exactly first(p_i) .. min(last(p_i), first(p_(i+1)) - 1). Both families cut the set of non-empty
+windows of the key into disjoint runs, in the same ascending order. So repeating each row by the length of its run, once
+by each family, yields for every window its first and its last row, in O(panes + windows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.windows.aggregates import ROWS, Column, Output, Partial, partials_of
+from penstock.windows.keys import HASH, key_ranks
+from penstock.windows.scans import Doubles, Longs, block_scans, checked
+from penstock.windows.time import Time
+
+PANE = "_ps_pane"
+START, END = "_ps_start", "_ps_end"
+
+_FEW_RUNS = 32
+_ARROW = {"long": pa.int64(), "double": pa.float64()}
+
+
+# --- the log ---------------------------------------------------------------------------------------------------------
+
+
+def pane_bounds(panes: pa.Table) -> tuple[int, int] | None:
+    """Return the least and the greatest pane of a log, or None if it has no rows.
+
+    >>> pane_bounds(pa.table({"_ps_pane": [4, -2, 9]}))
+    (-2, 9)
+    """
+    if panes.num_rows == 0:
+        return None
+    bounds = pc.min_max(panes.column(PANE))
+    return bounds["min"].as_py(), bounds["max"].as_py()
+
+
+def needed_from(spec: Time, watermark: int) -> int:
+    """Return the least pane that an open window can hold when the watermark stands at `watermark`.
+
+    >>> needed_from(Time("10 us", slide="4 us"), watermark=14)  # window 2, [8, 18), is the first open; panes of 2 us
+    4
+    """
+    return (spec.last_closed(watermark) + 1) * spec.panes_per_slide
+
+
+def live(panes: pa.Table, spec: Time, watermark: int) -> pa.Table:
+    """Return the rows that an open window may still need.
+
+    >>> live(pa.table({"_ps_pane": [3, 4]}), Time("10 us", slide="4 us"), watermark=14).column("_ps_pane").to_pylist()
+    [4]
+    """
+    bounds, least = pane_bounds(panes), needed_from(spec, watermark)
+    if bounds is None or bounds[0] >= least:
+        return panes
+    if bounds[1] < least:  # also where `least` is beyond 64 bits
+        return panes.slice(0, 0)
+    return panes.filter(pc.greater_equal(panes.column(PANE), least))
+
+
+def compact(panes: pa.Table, key_columns: Sequence[str], aggregates: Sequence[Output]) -> pa.Table:
+    """Return the log with one row per (key, pane), sorted by (unsigned hash, key, pane).
+
+    >>> log = pa.table({"_ps_hash": [5, 5], "key": ["a", "a"], "_ps_pane": [3, 3], "_ps_rows": [2, 1]})
+    >>> compact(log, ["key"], []).to_pylist()
+    [{'_ps_hash': 5, 'key': 'a', '_ps_pane': 3, '_ps_rows': 3}]
+    """
+    partials = partials_of(aggregates)
+    log = _combine(panes, key_columns, partials)
+    heads = panes.select([HASH, *key_columns]).take(pa.array(log.source))
+    columns = [*heads.columns, pa.array(log.pane), *(_arrow(log.partials[p.name], p.kind) for p in partials)]
+    return pa.table(columns, names=[HASH, *key_columns, PANE, *(p.name for p in partials)])
+
+
+@dataclass(frozen=True)
+class _Log:
+    """One row per (key, pane), sorted: the keys' ranks, panes and partials, and a row of the input that has the key."""
+
+    rank: Longs
+    pane: Longs
+    source: NDArray[np.intp]
+    partials: dict[str, Column]
+
+
+def _combine(panes: pa.Table, key_columns: Sequence[str], partials: Sequence[Partial]) -> _Log:
+    """Sort the rows by (hash, key, pane) and add up those with the same key and pane."""
+    rank, pane = key_ranks(panes, key_columns), _numbers(panes, PANE)
+    rows = panes.num_rows
+    place = _places(rank, pane)
+    order = _order(place)
+    if order is not None:
+        rank, pane, place = rank[order], pane[order], place[order]
+    fresh = np.ones(rows, dtype=np.bool_)
+    fresh[1:] = place[1:] != place[:-1]
+    starts = np.flatnonzero(fresh)
+    merged = len(starts) < rows
+    columns = {}
+    for part in partials:
+        column = _read(panes, part)
+        if order is not None:
+            column = Column(column.values[order], None if column.valid is None else column.valid[order])
+        columns[part.name] = _merge(column, part, starts) if merged else column
+    source = np.arange(rows) if order is None else order
+    if merged:
+        rank, pane, source = rank[starts], pane[starts], source[starts]
+    return _Log(rank, pane, source, columns)
+
+
+def _places(rank: Longs, pane: Longs) -> Longs:
+    """Return one integer per row that orders rows by (rank, pane): one sort instead of two."""
+    if not len(rank):
+        return rank
+    least, greatest = int(pane.min()), int(pane.max())
+    span, offset = greatest - least + 1, pane - least
+    if (int(rank.max()) + 1) * span >> (63 - len(rank).bit_length()):  # no room: number the panes that are there
+        offset = np.unique(pane, return_inverse=True)[1]
+        span = int(offset.max()) + 1
+    return rank * span + offset
+
+
+def _order(place: Longs) -> NDArray[np.intp] | None:
+    """Return the stable permutation that sorts `place`; None if it is sorted already, as a compacted log is."""
+    descents = int(np.count_nonzero(place[1:] < place[:-1]))
+    if not descents:
+        return None
+    # A log is often a sorted base and a few sorted batches: a merge sort then only merges. Else NumPy's vector sort.
+    kind: Literal["stable", "quicksort"] = "stable" if descents < _FEW_RUNS else "quicksort"
+    bits = len(place).bit_length()
+    if int(place.max()) >> (63 - bits):
+        return np.argsort(place, kind="stable")
+    # Sorting values is several times faster than argsort, so the row number rides in the low bits.
+    packed = (place << bits) | np.arange(len(place))
+    packed.sort(kind=kind)
+    return packed & ((1 << bits) - 1)
+
+
+def _merge(column: Column, part: Partial, starts: NDArray[np.intp]) -> Column:
+    """Add up runs of rows; a run of nulls only stays null."""
+    values: Longs | Doubles
+    if part.kind == "long":
+        terms = int(np.diff(starts, append=len(column.values)).max())
+        values = checked(
+            column.values.astype(np.int64, copy=False), terms, lambda x: np.add.reduceat(x, starts), _what(part)
+        )
+    else:
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = np.add.reduceat(column.values.astype(np.float64, copy=False), starts)
+    valid = None if column.valid is None else np.logical_or.reduceat(column.valid, starts)
+    return Column(values, valid)
+
+
+# --- the kernel ------------------------------------------------------------------------------------------------------
+
+
+def close_windows(  # noqa: PLR0917  the last two read as one step of the watermark: from, to
+    panes: pa.Table,
+    key_columns: Sequence[str],
+    spec: Time,
+    aggregates: Sequence[Output],
+    closed_upto: int | None,
+    watermark: int,
+) -> pa.Table:
+    """Return every non-empty window with closed_upto < end <= watermark (`None`: nothing was closed before).
+
+    Columns: the key columns, `_ps_start` and `_ps_end` (microseconds), `_ps_rows`, the outputs. Rows stand in the order
+    (unsigned hash of the key, key, start).
+
+    >>> from penstock.windows.aggregates import bind, sum
+    >>> spec = Time("10 us", slide="5 us")
+    >>> log = pa.table({"_ps_hash": [1, 1], "key": ["a", "a"], "_ps_pane": [0, 1], "_ps_rows": [2, 1],
+    ...                 "_ps_sum_long_x": [7, 8]})
+    >>> for row in close_windows(log, ["key"], spec, bind({"s": sum("x")}, {"x": "long"}), None, 10).to_pylist():
+    ...     print(row)
+    {'key': 'a', '_ps_start': -5, '_ps_end': 5, '_ps_rows': 2, 's': 7}
+    {'key': 'a', '_ps_start': 0, '_ps_end': 10, '_ps_rows': 3, 's': 15}
+    """
+    partials = partials_of(aggregates)
+    lo, hi = _closing(panes, spec, closed_upto, watermark)
+    needed = _rows_of(panes, spec, lo, hi)
+    log = _combine(needed, key_columns, partials)
+    slide = _slide(log, spec, lo, hi)
+    sums = {p.name: slide.add(log.partials[p.name], p) for p in partials}
+    keys = needed.select(list(key_columns)).take(pa.array(np.repeat(log.source, slide.firsts)))
+    start = spec.start_of(slide.window)
+    columns = [*keys.columns, pa.array(start), pa.array(start + spec.size_us), _arrow(sums[ROWS.name], "long")]
+    for output in aggregates:
+        columns.append(_arrow(output.lower([sums[p.name] for p in output.partials]), output.kind))
+    return pa.table(columns, names=[*key_columns, START, END, ROWS.name, *(o.name for o in aggregates)])
+
+
+def _closing(panes: pa.Table, spec: Time, closed_upto: int | None, watermark: int) -> tuple[int, int]:
+    """Return the least and greatest window that may close now, within 64 bits; least > greatest if none."""
+    bounds = pane_bounds(panes)
+    if bounds is None:
+        return 1, 0
+    lo, hi = spec.first_window_of_pane(bounds[0]), spec.last_window_of_pane(bounds[1])
+    if closed_upto is not None:
+        lo = max(lo, spec.last_closed(closed_upto) + 1)
+    hi = min(hi, spec.last_closed(watermark))
+    return (lo, hi) if lo <= hi else (1, 0)
+
+
+def _rows_of(panes: pa.Table, spec: Time, lo: int, hi: int) -> pa.Table:
+    """Drop the rows outside windows lo .. hi (dead, or only in windows still open) before anything is sorted."""
+    if lo > hi:
+        return panes.slice(0, 0)
+    least, beyond = lo * spec.panes_per_slide, hi * spec.panes_per_slide + spec.panes_per_window
+    pane, rows = _numbers(panes, PANE), _numbers(panes, ROWS.name)
+    keep = (pane >= least) & (pane < beyond) & (rows > 0)
+    return panes if keep.all() else panes.filter(pa.array(keep))
+
+
+@dataclass(frozen=True)
+class _Slide:
+    """The windows, each given by its first and last row (as run lengths over rows), and sums over them."""
+
+    log: _Log
+    firsts: NDArray[np.int64]  # how many windows have this row as their first
+    lasts: NDArray[np.int64]
+    window: Longs
+    panes_per_window: int
+    panes_per_slide: int
+
+    def add(self, column: Column, part: Partial) -> Column:
+        """Sum a partial over every window; null where no row of the window has a value."""
+        values: Longs | Doubles
+        if part.kind == "long":
+            terms = min(self.panes_per_window, len(column.values))
+            values = checked(column.values.astype(np.int64, copy=False), terms, self._add_longs, _what(part))
+        else:
+            values = self._add_doubles(column.values.astype(np.float64, copy=False))
+        if column.valid is None:
+            return Column(values)
+        return Column(values, self._add_longs(column.valid.astype(np.int64)) > 0)
+
+    def _add_longs(self, values: Longs) -> Longs:
+        upto = np.cumsum(values)
+        return np.repeat(upto, self.lasts) - np.repeat(upto - values, self.firsts)
+
+    def _add_doubles(self, values: Doubles) -> Doubles:
+        prefix, suffix = block_scans(values, self._blocks)
+        left, right = self._sides
+        total = np.where(left, np.repeat(suffix, self.firsts), 0.0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.add(total, np.repeat(prefix, self.lasts), out=total, where=right)
+
+    @cached_property
+    def _block_start(self) -> Longs:
+        """The first pane of each row's block of r panes."""
+        return self.log.pane // self.panes_per_window * self.panes_per_window
+
+    @cached_property
+    def _blocks(self) -> NDArray[np.intp]:
+        """The first row of each block of each key."""
+        rank, block = self.log.rank, self._block_start
+        fresh = np.ones(len(rank), dtype=np.bool_)
+        fresh[1:] = (rank[1:] != rank[:-1]) | (block[1:] != block[:-1])
+        return np.flatnonzero(fresh)
+
+    @cached_property
+    def _sides(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether a window has rows in the block where it starts (a suffix of it), and in the next (a prefix).
+
+        A window starts in block b and its rows lie in b and b + 1. Its first row is in b iff that row's block starts at
+        or before the window; its last row is in b + 1 iff that row's block starts after the window does.
+        """
+        start = self.window * self.panes_per_slide
+        return np.repeat(self._block_start, self.firsts) <= start, np.repeat(self._block_start, self.lasts) > start
+
+
+def _slide(log: _Log, spec: Time, lo: int, hi: int) -> _Slide:
+    """Find the non-empty windows within lo .. hi of every key (see the head of the module)."""
+    first, last = spec.first_window_of_pane(log.pane), spec.last_window_of_pane(log.pane)
+    same = log.rank[1:] == log.rank[:-1]  # row i and row i + 1 belong to the same key
+    opens, closes = np.maximum(first, lo), np.minimum(last, hi)
+    # windows that begin with this row: after the last window of the row before it
+    begin = opens.copy()
+    begin[1:] = np.where(same, np.maximum(opens[1:], last[:-1] + 1), opens[1:])
+    # windows that end with this row: before the first window of the row after it
+    stop = closes.copy()
+    stop[:-1] = np.where(same, np.minimum(closes[:-1], first[1:] - 1), closes[:-1])
+    firsts = np.maximum(closes - begin + 1, 0)
+    lasts = np.maximum(stop - opens + 1, 0)
+    # k counts up from `begin` inside each run: position in the result minus the position where the run starts
+    run = np.cumsum(firsts) - firsts
+    window = np.arange(int(firsts.sum()), dtype=np.int64) + np.repeat(begin - run, firsts)
+    return _Slide(log, firsts, lasts, window, spec.panes_per_window, spec.panes_per_slide)
+
+
+# --- Arrow and NumPy -------------------------------------------------------------------------------------------------
+
+
+def _what(part: Partial) -> str:
+    return f"{part.function}({part.column!r})"
+
+
+def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
+    """Return a column without nulls."""
+    return np.asarray(table.column(name).to_numpy())
+
+
+def _read(table: pa.Table, part: Partial) -> Column:
+    """Return a partial column in its kind; a null value reads as 0, which adds nothing."""
+    column = table.column(part.name)
+    if column.type != _ARROW[part.kind]:
+        column = column.cast(_ARROW[part.kind])
+    if column.null_count == 0:
+        return Column(column.to_numpy())
+    return Column(pc.fill_null(column, 0).to_numpy(), pc.is_valid(column).to_numpy())
+
+
+def _arrow(column: Column, kind: str) -> pa.Array:
+    mask = None if column.valid is None else ~column.valid
+    return pa.array(column.values, type=_ARROW[kind], mask=mask)

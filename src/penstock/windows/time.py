@@ -1,0 +1,206 @@
+"""Time windows: which windows an event time falls into, and the panes they are made of. Arithmetic only.
+
+Window k of `Time(size, slide)` is [start, end) with start = origin + k * slide and end = start + size, for *every*
+integer k (event times before the origin have negative k: all divisions floor). This is Spark's `window()` and, with
+k = i - 1, thesis 002's expressions (16) and (17).
+
+Panes (thesis 000 section 4.5, pane farming; 002 calls them chunks): with g = gcd(size, slide), pane q is
+[origin + q*g, origin + (q+1)*g). No window boundary lies strictly inside a pane: it is wholly in a window or out of it.
+
+    r  = size / g      panes per window            window k = panes k*dp .. k*dp + r - 1
+    dp = slide / g     panes between two starts     (slide > size: dp > r, and the panes between belong to no window)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.durations import Duration, microseconds
+from penstock.errors import FlowError
+
+END_OF_TIME = 2**63 - 1
+"""A watermark that every window has passed: closing up to it flushes."""
+
+Ints = TypeVar("Ints", int, NDArray[np.int64])
+"""One event time, pane or window index, or an array of them."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, init=False)
+class Time:
+    """Windows by event time. `slide` left out = tumbling; `slide` > `size` leaves gaps.
+
+    Fields are whole microseconds, so that two ways of writing the same windows are equal.
+
+    >>> Time("1 minute") == Time("60 s", slide="60 s")
+    True
+    >>> sliding = Time("10 s", slide="4 s")
+    >>> sliding.pane_us, sliding.panes_per_window, sliding.panes_per_slide
+    (2000000, 5, 2)
+    """
+
+    size_us: int
+    slide_us: int
+    lateness_us: int
+    origin_us: int
+
+    def __init__(
+        self,
+        size: Duration,
+        slide: Duration | None = None,
+        lateness: Duration = "0 s",
+        origin: datetime | str | int | None = None,
+    ) -> None:
+        """Read the durations; window 0 starts at `origin`: a datetime or ISO string with a zone, or microseconds."""
+        size_us = microseconds(size, name="size", where="Time")
+        slide_us = size_us if slide is None else microseconds(slide, name="slide", where="Time")
+        self._set("size_us", size_us)
+        self._set("slide_us", slide_us)
+        self._set("lateness_us", microseconds(lateness, name="lateness", zero=True, where="Time"))
+        self._set("origin_us", _origin(origin))
+
+    def _set(self, name: str, value: int) -> None:
+        object.__setattr__(self, name, value)  # the dataclass is frozen for everyone else
+
+    # --- windows ---------------------------------------------------------------------------------------------------
+
+    def first_window(self, time: Ints) -> Ints:
+        """Return the least k whose window holds `time`; more than `last_window` if `time` lies in a gap.
+
+        >>> spec = Time("10 us", slide="4 us")
+        >>> spec.first_window(9), spec.last_window(9)
+        (0, 2)
+        >>> spec.first_window(np.array([-1, 10])), spec.last_window(np.array([-1, 10]))
+        (array([-2,  1]), array([-1,  2]))
+        """
+        # end > t  <=>  k * slide > t - origin - size
+        return (time - (self.origin_us + self.size_us)) // self.slide_us + 1
+
+    def last_window(self, time: Ints) -> Ints:
+        """Return the greatest k whose window starts at or before `time`.
+
+        >>> Time("10 us").last_window(-1)
+        -1
+        """
+        return (time - self.origin_us) // self.slide_us
+
+    def start_of(self, window: Ints) -> Ints:
+        """Return the first microsecond of window k.
+
+        >>> Time("10 us", slide="4 us", origin=1).start_of(2)
+        9
+        """
+        return window * self.slide_us + self.origin_us
+
+    def end_of(self, window: Ints) -> Ints:
+        """Return the first microsecond after window k.
+
+        >>> Time("10 us", slide="4 us", origin=1).end_of(2)
+        19
+        """
+        return window * self.slide_us + (self.origin_us + self.size_us)
+
+    def last_closed(self, watermark: int) -> int:
+        """Return the greatest k with end <= watermark. A Python integer of any size, so END_OF_TIME is safe.
+
+        >>> spec = Time("10 us", slide="4 us")
+        >>> spec.last_closed(13), spec.last_closed(14)
+        (0, 1)
+        """
+        return (watermark - self.origin_us - self.size_us) // self.slide_us
+
+    def open_from(self, watermark: int) -> int:
+        """Return the least event time that an open window can hold: an older row has no open window at all.
+
+        >>> Time("10 us", slide="4 us").open_from(14)
+        8
+        """
+        return self.start_of(self.last_closed(watermark) + 1)
+
+    def has_open(self, times: NDArray[np.int64], watermark: int) -> NDArray[np.bool_]:
+        """Tell which times still fall into an open window (not in a gap, not wholly behind the watermark).
+
+        >>> Time("10 us", slide="20 us").has_open(np.array([5, 15, 25]), watermark=10)
+        array([False, False,  True])
+        """
+        last = self.last_window(times)
+        return (last > self.last_closed(watermark)) & (self.first_window(times) <= last)
+
+    def has_missed(self, times: NDArray[np.int64], watermark: int) -> NDArray[np.bool_]:
+        """Tell which times missed at least one window: those go to `stream.late` (rows in gaps missed none).
+
+        >>> Time("10 us", slide="4 us").has_missed(np.array([1, 9, 10]), watermark=10)
+        array([ True,  True, False])
+        """
+        first = self.first_window(times)
+        return (first <= self.last_closed(watermark)) & (first <= self.last_window(times))
+
+    # --- panes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def pane_us(self) -> int:
+        """Return g = gcd(size, slide): the longest pane that no window boundary cuts (000 section 4.5)."""
+        return math.gcd(self.size_us, self.slide_us)
+
+    @property
+    def panes_per_window(self) -> int:
+        """Return r = size / g."""
+        return self.size_us // self.pane_us
+
+    @property
+    def panes_per_slide(self) -> int:
+        """Return dp = slide / g."""
+        return self.slide_us // self.pane_us
+
+    def pane_of(self, time: Ints) -> Ints:
+        """Return the pane that holds `time`; panes count from the origin.
+
+        >>> Time("10 us", slide="4 us").pane_of(np.array([-1, 0, 3]))
+        array([-1,  0,  1])
+        """
+        return (time - self.origin_us) // self.pane_us
+
+    def first_window_of_pane(self, pane: Ints) -> Ints:
+        """Return the least k whose window covers the pane; more than `last_window_of_pane` if none does.
+
+        >>> Time("10 us", slide="4 us").first_window_of_pane(5)
+        1
+        """
+        # k * dp + r > q
+        return (pane - self.panes_per_window) // self.panes_per_slide + 1
+
+    def last_window_of_pane(self, pane: Ints) -> Ints:
+        """Return the greatest k whose window starts at or before the pane.
+
+        >>> Time("10 us", slide="4 us").last_window_of_pane(5)
+        2
+        """
+        # k * dp <= q
+        return pane // self.panes_per_slide
+
+
+def _origin(origin: datetime | str | int | None) -> int:
+    """Return the origin in microseconds since the UTC epoch."""
+    remedy = 'pass a datetime with a zone (tzinfo=UTC) or an ISO string such as "2024-01-01T00:00:00Z"'
+    value: Any = origin
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise FlowError("Time", f"origin must be a timestamp, got {origin!r}", remedy) from None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:  # its meaning would depend on the machine's zone
+            raise FlowError("Time", f"origin must name its zone, got {origin!r}", remedy)
+        return int((value - _EPOCH) // timedelta(microseconds=1))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise FlowError("Time", f"origin must be a timestamp, got {origin!r}", remedy)

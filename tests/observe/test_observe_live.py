@@ -1,0 +1,53 @@
+"""The live view, with a console that is a string and a clock that is set by hand."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from penstock.observe.live import LiveView
+from penstock.observe.record import BatchRecord
+
+
+def test_without_a_terminal_one_plain_line_per_second(job: list[BatchRecord]) -> None:
+    now = [0.0]
+    console = Console(file=io.StringIO(), width=60)
+    with LiveView(total_s=9.0, console=console, clock=lambda: now[0]) as view:
+        for n in range(20):
+            now[0] = 0.25 * n
+            view.update(replace(job[0], batch=n, started=0.25 * n, visible=0.25 * n + 0.2, due=250 * n))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.split(" | ")[0] for line in lines] == ["batch 0", "batch 4", "batch 8", "batch 12", "batch 16"]
+    assert lines[-1].split(" | ")[1:3] == ["in 1,000 rows/s", "effective 4,000 rows/s"]
+    assert "\x1b" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_only_the_last_seconds_count(job: list[BatchRecord]) -> None:
+    now = [0.0]
+    console = Console(file=io.StringIO(), width=60)
+    with LiveView(window_s=2.0, console=console, clock=lambda: now[0]) as view:
+        for n in range(10):
+            now[0] = float(n)
+            rows = 10 if n < 5 else 70
+            view.update(replace(job[0], batch=n, started=n, visible=n + 0.5, rows_in=rows, due=None))
+    assert "effective 70 rows/s" in console.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
+
+
+def test_in_a_terminal_a_table_with_a_row_per_operator_and_a_bar(job: list[BatchRecord]) -> None:
+    console = Console(file=io.StringIO(), width=110, force_terminal=True, color_system=None)
+    with LiveView(total_s=30.0, console=console, clock=lambda: 0.0) as view:
+        for record in job[:3]:
+            view.update(record)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for word in (
+        "batch 2",
+        "effective 1,000 rows/s",
+        "backlog 20 rows",
+        "trigger 1,000 ms",
+        "score",
+        "bars",
+        "0 of 30 s",
+    ):
+        assert word in shown
