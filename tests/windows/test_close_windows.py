@@ -276,8 +276,8 @@ def test_pane_rows_with_no_rows_make_no_window() -> None:
 
 
 def test_panes_far_apart_do_not_overflow_the_sort() -> None:
-    # 3 keys x 2**61 panes do not fit one 64-bit integer beside a row number
-    far, outputs = 2**58, bind({"n": count()}, {})
+    # 3 keys x 2**62 panes do not fit one 64-bit integer
+    far, outputs = 2**61, bind({"n": count()}, {})
     log = pa.table({
         "_ps_hash": [3, 2, 1] * 3, "key": ["c", "b", "a"] * 3, "_ps_rows": range(1, 10),
         "_ps_pane": [far, far, -far, -far, 0, 0, far, -far, far],

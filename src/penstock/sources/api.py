@@ -73,8 +73,7 @@ def replay(
 
     The DataFrame carries its spec as `_penstock_replay`.
     """
-    spec = _spec(
-        spark,
+    spec = build_spec(
         rows,
         schema=schema,
         repeat=repeat,
@@ -119,8 +118,7 @@ def replay_batch(
 
     `start` is the epoch if left out: pass the stream's to get equal scheduled times.
     """
-    spec = _spec(
-        spark,
+    spec = build_spec(
         rows,
         schema=schema,
         repeat=repeat,
@@ -143,8 +141,7 @@ def replay_batch(
     return frame
 
 
-def _spec(
-    spark: SparkSession,
+def build_spec(
     rows: RowFunction | str | Path,
     *,
     schema: str | StructType | None,
@@ -155,7 +152,7 @@ def _spec(
     limits: Limits,
     **plain: Any,
 ) -> ReplaySpec:
-    """Check everything that can be checked before Spark is asked."""
+    """The arguments of `replay`, checked: whatever is wrong is said here, before Spark is asked."""
     _whole("seed", plain["seed"], 0)
     for name, value in (("partitions", plain["partitions"]), ("split_rows", plain["split_rows"])):
         _whole(name, value, 1)
@@ -169,7 +166,7 @@ def _spec(
     for name, mix in mixes:
         if not isinstance(mix, Keys):
             raise FlowError("replay", f"keys[{name!r}] must be a mix of keys, got {mix!r}", "pass uniform, zipf or hot")
-    source = _rows(spark, rows, schema, repeat, plain["seed"])
+    source = _rows(rows, schema, repeat, plain["seed"])
     fields = [*source.schema, *(pa.field(name, pa.int64()) for name, _ in mixes)]
     fields.append(pa.field(plain["scheduled"], pa.timestamp("us", tz="UTC")))
     names = [field.name for field in fields]
@@ -195,7 +192,7 @@ def _whole(name: str, value: Any, least: int) -> None:
 
 
 def _rows(
-    spark: SparkSession, rows: RowFunction | str | Path, schema: str | StructType | None, repeat: bool, seed: int
+    rows: RowFunction | str | Path, schema: str | StructType | None, repeat: bool, seed: int
 ) -> Generated | Trace:
     arrow = None
     if schema is not None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +40,10 @@ def _load(group: Group, columns: tuple[str, ...] | None) -> pa.Table:
         table = pyarrow.csv.read_csv(group.path)
         return (table.select(wanted) if wanted else table).combine_chunks()
     return pq.ParquetFile(group.path, memory_map=True).read_row_group(group.number, columns=wanted).combine_chunks()
+
+
+def _schema(group: Group) -> pa.Schema:
+    return _load(group, None).schema if group.path.endswith(".csv") else pq.read_schema(group.path)
 
 
 def _groups(path: str | Path) -> tuple[Group, ...]:
@@ -79,12 +82,12 @@ class Trace:
     def open(path: str | Path, *, schema: pa.Schema | None = None, repeat: bool = False) -> Trace:
         """The trace at `path`; with the columns of `schema`, if given, cast to its types."""
         groups = _groups(path)
-        table = _load(groups[0], None)
-        missing = [name for name in schema.names if name not in table.schema.names] if schema else []
+        there = _schema(groups[0])
+        missing = [name for name in schema.names if name not in there.names] if schema else []
         if missing:
             rule = f"it lacks the columns {missing} of schema="
-            raise FlowError(f"trace {path}", rule, f"name some of {table.schema.names}")
-        return Trace(groups, schema or table.schema, repeat)
+            raise FlowError(f"trace {path}", rule, f"name some of {there.names}")
+        return Trace(groups, schema or there, repeat)
 
     @cached_property
     def edges(self) -> list[int]:
@@ -193,7 +196,7 @@ def recorded(path: str | Path, column: str, *, speed: float = 1.0) -> Schedule:
     where = f"recorded {path}"
     check(where, positive={"speed": speed}, not_negative={"speed": speed})
     groups = _groups(path)
-    names: list[Any] = _load(groups[0], None).schema.names
+    names = _schema(groups[0]).names
     if column not in names:
         raise FlowError(where, f"there is no column {column!r}", f"name one of {names}")
     firsts, last, row = [], None, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,13 +14,13 @@ import pyarrow.compute as pc
 class FunctionFailed(Exception):
     """A user function raised or broke its declaration: carried to the driver as data, not retried."""
 
-    def __init__(self, operator: str, text: str, trace: str = "") -> None:
+    def __init__(self, operator: str, text: str) -> None:
         super().__init__(f"operator '{operator}': {text}")
-        self.operator, self.text, self.trace = operator, text, trace
+        self.operator = operator
 
     @classmethod
     def at(
-        cls, operator: str, kind: str, batch: int, chunk: int, row: int | None, rows: pa.RecordBatch, error: Exception, trace: str
+        cls, operator: str, kind: str, batch: int, chunk: int, row: int | None, rows: pa.RecordBatch, error: Exception
     ) -> FunctionFailed:
         """Build the message: operator, batch, chunk, first bad row, and the user's own traceback."""
         place = f"batch {batch}, source partition {chunk >> 31}, chunk {chunk & ((1 << 31) - 1)}"
@@ -27,7 +28,7 @@ class FunctionFailed(Exception):
             what = f"no single row of the chunk's {rows.num_rows} fails alone"
         else:
             what = f"first bad row {row}: {rows.slice(row, 1).to_pylist()[0]}"
-        return cls(operator, f"({kind}) raised {type(error).__name__}: {error}; {place}, {what}\n{trace}", trace)
+        return cls(operator, f"({kind}) raised {type(error).__name__}: {error}; {place}, {what}\n{user_trace(error)}")
 
     def to_json(self) -> dict[str, Any]:
         """Return what a report carries."""
@@ -36,6 +37,15 @@ class FunctionFailed(Exception):
 
 class Undeclared(TypeError):
     """A function returned something other than it declared."""
+
+
+def user_trace(error: BaseException) -> str:
+    """Return the traceback of a user's function without Penstock's own frames above it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [i for i, frame in enumerate(frames) if "/penstock/engine/" in frame.filename]
+    kept = frames[own[-1] + 1 :] if own else frames
+    lines = traceback.format_list(kept) + traceback.format_exception_only(type(error), error)
+    return "Traceback (of the function, most recent call last):\n" + "".join(lines).rstrip()
 
 
 def as_batches(value: Any) -> Iterator[pa.RecordBatch]:

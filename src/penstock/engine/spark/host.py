@@ -47,9 +47,10 @@ class Host:
         decision: Decision,
         crash: CrashPlan | None,
         telemetry: bool,
+        may_idle: bool = True,
     ) -> None:
         self.flow, self.spark, self.ledger, self.policy, self.decision = flow, spark, ledger, policy, decision
-        self.crash, self.telemetry = crash, telemetry
+        self.crash, self.telemetry, self.may_idle = crash, telemetry, may_idle
         self.plan: Plan = cut(flow)
         self.publisher = Publisher(flow.name, flow.sinks)
         self.programs = ProgramBuilder(flow, spark.conf.get("spark.sql.session.timeZone") or "UTC")
@@ -123,7 +124,7 @@ class Host:
         """Log what changes results; a replay gets what was logged, with widths of today."""
         earlier = before.get("offsets")
         sources = list(offsets.sources[: len(self.flow.reads)])
-        idle = bool(self._windows) and earlier is not None and earlier == sources and len(offsets.sources) > len(sources)
+        idle = self.may_idle and bool(self._windows) and earlier is not None and earlier == sources
         entry = {
             "id": number,
             "cut_us": offsets.cut_us,

@@ -67,7 +67,16 @@ class Job:
         self._control(max_rows, max_seconds)
         widths = {name: initial_width(node, spark) for name, node in flow.operators.items() if getattr(node, "width", None)}
         decision = Decision(widths, lifetime, max_rows)
-        self.host = Host(flow, spark, self.ledger, policy or Static(), decision, crash or CrashPlan.from_environment(), telemetry)
+        self.host = Host(
+            flow,
+            spark,
+            self.ledger,
+            policy or Static(),
+            decision,
+            crash or CrashPlan.from_environment(),
+            telemetry,
+            may_idle=not available_now,  # a stream that is drained is not idle: its clock does not run on
+        )
         self.faults: list[str] = []
         self.error: BaseException | None = None
         self.teardowns = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.spark.conform import FunctionFailed, Undeclared, as_batches, conform
+from penstock.engine.spark.conform import FunctionFailed, Undeclared, as_batches, conform, user_trace
 from penstock.engine.spark.files import arrow_bytes
 from penstock.engine.spark.heads import gather, one_batch
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
@@ -85,9 +84,8 @@ class KeyedHead:
                 raise Undeclared(message)
             out = [] if given[0] is None else [conform(b, self.schema) for b in as_batches(given[0])]
         except Exception as error:
-            trace = traceback.format_exc()
             text = f"(stateful) raised {type(error).__name__}: {error}; batch {task.batch['id']}, {rows.num_rows} rows of {len(state)} keys"
-            raise FunctionFailed(self.operator, f"{text}; {self._first_bad_key(rows, state)}\n{trace}", trace) from error
+            raise FunctionFailed(self.operator, f"{text}; {self._first_bad_key(rows, state)}\n{user_trace(error)}") from error
         spent = time.perf_counter() - before
         counters.busy += spent
         counters.service.append(spent)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.control.moments import Moments
-from penstock.engine.spark.conform import FunctionFailed, as_batches, as_mask, conform
+from penstock.engine.spark.conform import FunctionFailed, as_batches, as_mask, conform, user_trace
 from penstock.engine.spark.files import Folder, arrow_bytes
 from penstock.flow.context import Replica, enter
 
@@ -277,7 +276,6 @@ class TaskRun:
         self, step: Step, counters: Counters, batch: pa.RecordBatch, arguments: tuple[Any, ...], chunk: int, error: Exception
     ) -> list[tuple[str, pa.RecordBatch]]:
         """Find the rows a function fails on by calling it row by row; stop, skip or set them aside."""
-        trace = traceback.format_exc()
         good: list[tuple[str, pa.RecordBatch]] = []
         bad: list[tuple[int, str]] = []
         for row in range(batch.num_rows):
@@ -289,7 +287,7 @@ class TaskRun:
                     break
         if step.on_error == "stop" or not bad:
             first = bad[0][0] if bad else None
-            raise FunctionFailed.at(step.name, step.kind, self.batch["id"], chunk, first, batch, error, trace)
+            raise FunctionFailed.at(step.name, step.kind, self.batch["id"], chunk, first, batch, error)
         counters.skipped += len(bad)
         if step.on_error == "dead_letter":
             rows = batch.take(pa.array([row for row, _ in bad]))
@@ -306,7 +304,7 @@ class TaskRun:
             try:
                 _resources[key] = (step.setup(), step.teardown)
             except Exception as error:
-                raise FunctionFailed(step.name, f"setup raised {type(error).__name__}: {error}\n{traceback.format_exc()}") from error
+                raise FunctionFailed(step.name, f"setup raised {type(error).__name__}: {error}\n{user_trace(error)}") from error
             counters.setups += 1
         return _resources[key][0]
 

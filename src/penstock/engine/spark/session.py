@@ -23,7 +23,6 @@ RUNTIME_CONF = {
     # Widths are Penstock's decision; AQE would replan (and re-submit) every exchange.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
     # The text of each plan is built for a UI that nobody reads at 10 batches a second.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "1000",
@@ -42,8 +41,10 @@ STATIC_CONF = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.minBatchesToRetain": "20",
-    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
 }
+
+QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 # One BLAS thread per Python worker: Spark's tasks are the parallelism.
 WORKER_ENV = {
@@ -81,3 +82,6 @@ def tune(spark: SparkSession) -> None:
     """Apply the settings that a running session can still take."""
     for key, value in RUNTIME_CONF.items():
         spark.conf.set(key, value)
+    # A failed query is reported by its Job, with the user's error first; Spark's log would bury it in JVM frames.
+    levels = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    levels.core.config.Configurator.setLevel(QUERY_LOGGER, levels.Level.OFF)

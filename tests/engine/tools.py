@@ -1,0 +1,87 @@
+"""Small flows and helpers that the engine tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock as ps
+from penstock import sources
+from penstock.control.decision import Decision
+
+START_US = 1_700_000_000_000_000
+RATE = 1000
+
+
+def rows(index: npt.NDArray[np.int64], random: np.random.Generator) -> dict[str, Any]:
+    """Rows whose content is a function of their index alone."""
+    return {"i": index, "v": (index % 97).astype(np.float64)}
+
+
+def stream(spark: SparkSession, total: int = 6000, *, keys: int = 20, per_batch: int = 500, **options: Any) -> DataFrame:
+    """A replay whose rows were all due long ago: batches are cut by the row cap alone, hence the same in every run."""
+    return sources.replay(
+        spark, rows, schema="i bigint, v double", keys={"k": sources.uniform(keys)}, schedule=sources.constant(RATE),
+        total=total, start=START_US, max_rows=per_batch, **options,
+    )  # fmt: skip
+
+
+def static(spark: SparkSession, total: int = 6000, *, keys: int = 20) -> DataFrame:
+    """The same rows as a batch DataFrame."""
+    return sources.replay_batch(
+        spark, rows, schema="i bigint, v double", keys={"k": sources.uniform(keys)}, schedule=sources.constant(RATE),
+        total=total, start=START_US,
+    )  # fmt: skip
+
+
+def running_sum(batch: pa.RecordBatch, state: ps.KeyedState) -> tuple[pa.RecordBatch, ps.KeyedState]:
+    """Per key the sum so far after each row, in order; state is the sum and the number of rows."""
+    values = batch.column("v").to_numpy()
+    order = np.argsort(state.slots, kind="stable")
+    slots, sums = state.slots[order], np.cumsum(values[order])
+    starts = np.flatnonzero(np.diff(slots, prepend=-1))
+    base = np.repeat(sums[starts] - values[order][starts], np.diff(np.append(starts, len(slots))))
+    so_far = np.empty(len(values))
+    so_far[order] = sums - base + state["total"][slots]
+    out = pa.RecordBatch.from_arrays(
+        [batch.column("i"), batch.column("k"), pa.array(so_far)], names=["i", "k", "so_far"]
+    )
+    totals = state["total"] + np.bincount(state.slots, values, minlength=len(state))
+    counts = state["n"] + np.bincount(state.slots, minlength=len(state))
+    return out, state.update(total=totals, n=counts)
+
+
+RUNNING = {"schema": "i bigint, k bigint, so_far double", "state_schema": "total double, n bigint", "key": "k"}
+
+
+def expected_sums(table: pa.Table) -> tuple[dict[int, float], dict[int, tuple[float, int]]]:
+    """The sequential, obviously right running sum: (sum after row i, final state per key)."""
+    after: dict[int, float] = {}
+    state: dict[int, tuple[float, int]] = {}
+    for row in sorted(table.to_pylist(), key=lambda row: row["i"]):
+        total, count = state.get(row["k"], (0.0, 0))
+        state[row["k"]] = (total + row["v"], count + 1)
+        after[row["i"]] = total + row["v"]
+    return after, state
+
+
+class Changing:
+    """A policy that gives every operator another width in every batch."""
+
+    def __init__(self, widths: tuple[int, ...] = (1, 3, 2, 5, 4)) -> None:
+        self.widths, self.calls = widths, 0
+
+    def decide(self, observed: Any, current: Decision) -> Decision:
+        self.calls += 1
+        return Decision(dict.fromkeys(current.widths, self.widths[self.calls % len(self.widths)]), current.lifetime_s, current.row_cap)
+
+
+def parquet(path: str | Path) -> pa.Table:
+    """All rows of a file sink, as a plain reader sees them."""
+    return pq.read_table(path)
