@@ -35,7 +35,7 @@ def run(frame: DataFrame, checkpoint: Path, after: Any = None) -> dict[int, list
 
     query = frame.writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
     running = query.trigger(availableNow=True).start()
-    assert running.awaitTermination(60), "availableNow must end"
+    assert running.awaitTermination(120), "availableNow must end"
     return batches
 
 
@@ -112,3 +112,12 @@ def test_the_frame_carries_its_spec(spark: SparkSession) -> None:
     assert (spec.total, spec.scheduled, spec.schedule) == (5, "scheduled", constant(10))
     assert frame.isStreaming and frame.columns == ["id", "x", "key", "scheduled"]
     assert getattr(frame.where("id > 0"), "_penstock_replay", None) is None
+
+
+def test_a_trigger_that_wants_everything_gets_it(spark: SparkSession, tmp_path: Path) -> None:
+    counts: list[int] = []
+    frame = stream(spark, constant(1000), total=5000, start=LONG_AGO, max_rows=1000)
+    query = frame.writeStream.foreachBatch(lambda batch, _: counts.append(batch.count()))
+    running = query.option("checkpointLocation", str(tmp_path)).trigger(once=True).start()
+    assert running.awaitTermination(120)
+    assert counts == [5000]

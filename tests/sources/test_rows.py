@@ -108,7 +108,9 @@ def test_due_counts_from_the_start_to_the_end() -> None:
 def test_record_batches_and_binary_columns() -> None:
     def numbers(index: np.ndarray, random: np.random.Generator) -> pa.RecordBatch:
         raw = random.bytes(32 * len(index))
-        return pa.record_batch({"n": pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), len(index), [None, pa.py_buffer(raw)])})
+        return pa.record_batch(
+            {"n": pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), len(index), [None, pa.py_buffer(raw)])}
+        )
 
     made = table(spec_of(numbers, schema=StructType().add("n", BinaryType())), 1000, 5000)
     assert len(made["n"][0].as_py()) == 32 and len(set(made["n"].to_pylist())) == 4000
@@ -196,7 +198,10 @@ def impure(index: np.ndarray, random: np.random.Generator) -> dict[str, Any]:
         ({"rows": impure}, "different values"),
         ({"rows": lambda index, random: {"id": index}}, "its schema says"),
         ({"rows": lambda index, random: {"id": index[:5], "x": index[:5], "name": index[:5]}}, "5 values"),
-        ({"rows": lambda index, random: {"id": index, "x": np.full(len(index), "a"), "name": index}}, "'x' is not double"),
+        (
+            {"rows": lambda index, random: {"id": index, "x": np.full(len(index), "a"), "name": index}},
+            "'x' is not double",
+        ),
         ({"rows": lambda index, random: None}, "dict of arrays"),
         ({"rows": 5}, "function or a path"),
         ({"rows": "/nowhere/trace.parquet"}, "no .parquet"),

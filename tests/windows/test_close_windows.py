@@ -17,6 +17,7 @@ from penstock.windows.aggregates import AggregateOverflow, bind, count
 from penstock.windows.aggregates import sum as total
 from penstock.windows.oracle import Oracle
 from penstock.windows.panes import _order, close_windows, compact, live, needed_from, pane_bounds
+from penstock.windows.scans import checked
 from penstock.windows.time import END_OF_TIME, Time
 from tests.windows.window_cases import (
     OUTPUTS,
@@ -206,6 +207,18 @@ def test_sums_beyond_64_bits_fail_and_prefixes_that_wrap_do_not() -> None:
             close_windows(bad, ["key"], spec, outputs, None, END_OF_TIME)
 
 
+@given(values=st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-5, 5)), min_size=1, max_size=6))
+def test_checked_sums_are_exact_or_refused(values: list[int]) -> None:
+    def add() -> int:
+        return int(checked(np.array(values), len(values), lambda x: np.add.reduceat(x, [0]), "sum('x')")[0])
+
+    if -(2**63) <= sum(values) < 2**63:
+        assert add() == sum(values)
+    else:
+        with pytest.raises(AggregateOverflow):
+            add()
+
+
 def test_sparse_panes_of_a_long_window_cost_what_is_there() -> None:
     # 10 s windows of 10 us panes: a million panes per window, three of them present, tumbling so three results
     spec = Time("10 s")
@@ -240,6 +253,11 @@ def test_any_atomic_key_type(values: pa.Array, collide: bool) -> None:
     assert got.column("n").to_pylist() == [2, 2, 2]
     assert got.num_rows == 3
     assert len(got.column("k").combine_chunks().unique()) == distinct
+
+
+def test_minus_zero_is_zero_as_a_key() -> None:
+    log = pa.table({"_ps_hash": [1, 1], "k": [0.0, -0.0], "_ps_pane": [0, 0], "_ps_rows": [1, 1]})
+    assert compact(log, ["k"], []).column("_ps_rows").to_pylist() == [2]
 
 
 def test_two_key_columns_and_none() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -203,7 +204,8 @@ class Died(RuntimeError):
 
 def run(kills: Sequence[Kill], *, batches: int | None = None, first_shape: int = 0, say: Say = print) -> list[Outcome]:
     """Spend the kills on as many jobs as it takes, the plan's shape in turn; folders of failed jobs are kept."""
-    left, outcomes = list(kills), []
+    left = list(kills)
+    outcomes: list[Outcome] = []
     while left:
         share = left[:KILLS_PER_ROUND]
         folder = Path(tempfile.mkdtemp(prefix="torture-"))
@@ -230,6 +232,7 @@ def main(kills: int, seed: int) -> int:
     def say(text: str) -> None:
         print(text, flush=True)
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the child ends with us
     say(f"torture: {kills} kills of a whole driver tree by SIGKILL, seed {seed}")
     outcomes = run(plan(kills, seed), first_shape=seed, say=say)
     spent, inside = sum(o.kills for o in outcomes), sum(o.inside for o in outcomes)

@@ -24,8 +24,7 @@ def main(arguments: list[str]) -> int:
     # Killed sessions cannot tidy up; what they leave goes where the parent can.
     scratch = tempfile.gettempdir()
     options = f"{STATIC_CONF['spark.driver.extraJavaOptions']} -Djava.io.tmpdir={scratch}"
-    conf = {"spark__driver__extraJavaOptions": options, "spark__local__dir": scratch}
-    spark = local_session("local[2,4]", app="penstock-torture", **conf)
+    spark = local_session("local[2,4]", app="penstock-torture", spark__driver__extraJavaOptions=options)
     flow = build(spark, task, out)
     job: Job = flow.start(spark, checkpoint=str(checkpoint), policy=Changing(life))
     while not complete(job, task):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +15,12 @@ from penstock.errors import FlowError
 from penstock.flow import operators as op
 from penstock.flow.explain import explain
 from penstock.flow.graph import Edge, Task, TemplateGraph, all_to_all, one_to_one
-from penstock.flow.rules import function_name
+from penstock.flow.identity import identity
+from penstock.flow.rules import check_format, check_function, check_known, function_name
 from penstock.flow.schema import check_names
 from penstock.flow.stream import Stream, check_time_column
 
-PEOPLE_SINKS = ("memory", "console", "function")
+PEOPLE_SINKS: dict[str, tuple[str, ...]] = {"memory": (), "console": ("rows",), "function": ()}  # and their options
 
 
 class Flow:
@@ -27,13 +30,16 @@ class Flow:
     """
 
     def __init__(self, name: str) -> None:
-        if not re.fullmatch(r"[A-Za-z][\w\-]*", name):
-            raise FlowError("flow", f"the name {name!r} is not letters, digits, _ and -", "choose such a name")
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][\w\-]*", name):
+            rule = f"the name {name!r} is not a letter followed by letters, digits, _ and -"
+            raise FlowError("flow", rule, "choose such a name")
         self.name = name
         self._operators: dict[str, op.Operator] = {}
         self._sinks: dict[str, op.Sink] = {}
 
-    def read(self, frame: DataFrame, *, time: str | None = None, arrival: str | None = None, name: str | None = None) -> Stream:
+    def read(
+        self, frame: DataFrame, *, time: str | None = None, arrival: str | None = None, name: str | None = None
+    ) -> Stream:
         """Read a streaming or batch DataFrame.
 
         `time` names the event-time column. `arrival` names the column that says when a row arrived, from
@@ -44,16 +50,22 @@ class Flow:
         where = f"read '{name}'"
         if not isinstance(frame, DataFrame):
             raise FlowError(where, f"a DataFrame is expected, got {type(frame).__name__}", "pass a DataFrame")
-        schema = check_names(frame.schema, where)
+        schema = check_names(copy.deepcopy(frame.schema), where)
+        if not schema.fields:
+            raise FlowError(where, "the DataFrame has no columns", "select at least one")
         replay = getattr(frame, "_penstock_replay", None)
         if arrival is None and replay is not None:
             arrival = replay.scheduled
-        for column in (time, arrival):
+        for column, role in ((time, "time"), (arrival, "arrival")):
             if column is not None:
-                check_time_column(schema, column, where)
+                check_time_column(schema, column, where, role)
         for other in self.reads:
             if other.frame.isStreaming != frame.isStreaming:
-                raise FlowError(where, "a flow reads streams or batch DataFrames, not both", "join the table in a sql step before read")
+                kinds = ["a stream" if f.isStreaming else "a batch DataFrame" for f in (other.frame, frame)]
+                rule = (
+                    f"a flow reads streams or batch DataFrames, not both: '{other.name}' is {kinds[0]}, this {kinds[1]}"
+                )
+                raise FlowError(where, rule, "join the table to the stream before read()")
         self._operators[name] = op.Read(name, (), {name: schema}, frame=frame, time=time, arrival=arrival)
         return Stream(self, name, schema, time)
 
@@ -73,18 +85,27 @@ class Flow:
         return dict(self._sinks)
 
     def graph(self) -> TemplateGraph:
-        """Return the frozen template graph: tasks, streams, widths and wiring (thesis 001, 2.3.1)."""
+        """Return the frozen template graph: tasks, streams, widths and wiring (thesis 001, 2.3.1).
+
+        An operator behind an exchange has its own width; every other runs in the subtasks of what it reads.
+        """
         tasks, edges = [], []
         for node in self._operators.values():
-            width = getattr(node, "width", None) or op.Width(1, 1)
-            tasks.append(Task(node.name, node.kind, width.lo, width.lo, width.hi))
-            exchanged = getattr(node, "width", None) is not None
+            width = getattr(node, "width", None)
+            if width is not None:
+                tasks.append(Task(node.name, node.kind, width.lo, width.lo, width.hi))
+            else:
+                tasks.append(Task(node.name, node.kind, follows=_owners(node.inputs)))
             for port in node.inputs:
-                edges.append(Edge(port.split(".")[0], node.name, all_to_all if exchanged else one_to_one, port))
+                edges.append(Edge(op.owner(port), node.name, one_to_one if width is None else all_to_all, port))
         for sink in self._sinks.values():
             tasks.append(Task(sink.name, f"sink {sink.format}"))
-            edges.append(Edge(sink.port.split(".")[0], sink.name, all_to_all, sink.port))
+            edges.append(Edge(op.owner(sink.port), sink.name, all_to_all, sink.port))
         return TemplateGraph(tuple(tasks), tuple(edges))
+
+    def identity(self) -> list[str]:
+        """Return what must not change between two starts on one checkpoint, one line per operator."""
+        return identity(self)
 
     def explain(self, format: str = "text") -> str:
         """Draw the flow: `"text"`, `"mermaid"`, or `"farm"` (the notation of thesis 003)."""
@@ -106,11 +127,13 @@ class Flow:
             raise FlowError(where, "it writes nothing", "end with stream.write(...)")
         if not self.reads[0].frame.isStreaming:
             raise FlowError(where, "start() is for streams, but it reads batch DataFrames", "use stream.to_df(spark)")
-        used = {port for node in self._operators.values() for port in node.inputs} | {s.port for s in self._sinks.values()}
+        used = {port for node in self._operators.values() for port in node.inputs}
+        used |= {sink.port for sink in self._sinks.values()}
         for node in self._operators.values():
             for port in node.outputs:
                 if port.endswith(".dead") and port not in used:
-                    raise FlowError(f"map '{node.name}'", "its dead letters go nowhere", "write stream.dead_letter to a sink")
+                    where = f"{'flat_map' if isinstance(node, op.FlatMap) else 'map'} '{node.name}'"
+                    raise FlowError(where, "its dead letters go nowhere", "write its stream's .dead_letter to a sink")
 
     def _probe(self, schema: StructType) -> DataFrame:
         """Return an empty DataFrame of a schema, to ask what a step makes of it."""
@@ -121,10 +144,11 @@ class Flow:
 
     def _name(self, given: str | None, fn: Callable[..., Any] | None, kind: str) -> str:
         if given is not None:
-            if not re.fullmatch(r"[A-Za-z]\w*", given):
-                raise FlowError(kind, f"the name {given!r} is not letters, digits and _", "choose such a name")
+            if not isinstance(given, str) or not re.fullmatch(r"[A-Za-z]\w*", given):
+                rule = f"the name {given!r} is not a letter followed by letters, digits and _"
+                raise FlowError(kind, rule, "choose such a name")
             if given in self._operators or given in self._sinks:
-                raise FlowError(kind, f"two operators are named '{given}'", "rename one")
+                raise FlowError(f"{kind} '{given}'", "another operator or sink has this name", "rename one")
             return given
         base = function_name(fn) or kind
         number, name = 1, base
@@ -133,20 +157,65 @@ class Flow:
             name = f"{base}_{number}"
         return name
 
-    def _add_sink(self, stream: Stream, format: str, path: str | None, name: str | None, fn: Any, options: dict[str, Any]) -> None:
-        name = self._name(name, None, f"to_{format}")
+    def _add_sink(
+        self,
+        stream: Stream,
+        format: str,
+        path: str | os.PathLike[str] | None,
+        *,
+        name: str | None,
+        fn: Any,
+        options: dict[str, Any],
+    ) -> None:
+        if not isinstance(format, str):
+            raise FlowError("write", f"a format is a name, got {format!r}", "write('parquet', path=...)")
+        format = format if "." in format else format.lower()  # Spark takes "Parquet" and class names, too
+        name = self._name(name, None, "write") if name is not None else self._name(None, None, f"to_{_word(format)}")
         where = f"write '{name}'"
-        if format == "function" and not callable(fn):
+        place = None if path is None else os.fspath(path)
+        if format == "function" and fn is None:
             raise FlowError(where, "a function sink needs fn=", "pass fn(table, batch_id)")
-        if format != "function" and fn is not None:
+        if format == "function":
+            check_function(fn, where)
+        elif fn is not None:
             raise FlowError(where, "fn= is for function sinks", "write('function', fn=...)")
-        if format not in PEOPLE_SINKS and not path:
+        if format in PEOPLE_SINKS:
+            if place:
+                raise FlowError(where, f"'{format}' takes no path", "leave it out")
+            check_known(options, PEOPLE_SINKS[format], where)
+        else:
+            self._check_files(stream, format, place, options, where)
+        self._sinks[name] = op.Sink(name, stream.port, format, place, fn, dict(options))
+
+    def _check_files(self, stream: Stream, format: str, path: str | None, options: dict[str, Any], where: str) -> None:
+        for option in options:
+            if option.lower().replace("_", "") == "partitionby":
+                rule = "a batch is one file, so that readers never see half of it; partitions would need many"
+                raise FlowError(where, rule, f"leave {option} out")
+        check_format(self.reads[0].frame.sparkSession, format, stream.schema, where)
+        if not path:
             raise FlowError(where, f"the file format '{format}' needs path=", "pass path='some/folder'")
-        if format in PEOPLE_SINKS and path:
-            raise FlowError(where, f"'{format}' takes no path", "leave it out")
-        if "partitionBy" in options or "partition_by" in options:
-            raise FlowError(where, "a batch is one file, so that readers never see half of it; partitions would need many", "leave it out")
         for other in self._sinks.values():
-            if path and other.path == path:
-                raise FlowError(where, f"sink '{other.name}' writes to {path} already", "give each sink its own folder")
-        self._sinks[name] = op.Sink(name, stream.port, format, path, fn, options)
+            if other.path and _place(other.path) == _place(path):
+                rule = f"sink '{other.name}' writes to {other.path} already"
+                raise FlowError(where, rule, "give each sink its own folder")
+
+
+def _owners(ports: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(op.owner(port) for port in ports))
+
+
+def _word(format: str) -> str:
+    return re.sub(r"\W", "_", format.rpartition(".")[-1]).lower()
+
+
+def _place(path: str) -> str:
+    """Return one spelling of a folder, to compare with.
+
+    >>> _place("file:///tmp/out/") == _place("/tmp/./out") == "/tmp/out"
+    True
+    >>> _place("s3://bucket/out/")
+    's3://bucket/out'
+    """
+    local = re.sub(r"^file:(//)?", "", path)
+    return path.rstrip("/") if "://" in local else os.path.abspath(local)

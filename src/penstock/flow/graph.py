@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 from penstock.errors import FlowError
 
@@ -36,13 +37,18 @@ def one_to_one(i: int, j: int) -> bool:
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the template graph with its degree of parallelism p and its limits."""
+    """A task of the template graph with its degree of parallelism p and its limits.
+
+    A task that `follows` others is fused with them: it has as many subtasks as the widest of them, whatever
+    its own figures say.
+    """
 
     name: str
     kind: str
     parallelism: int = 1
     lo: int = 1
     hi: int = 1
+    follows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,14 @@ class TemplateGraph:
         for edge in self.edges:
             for end in (edge.source, edge.target):
                 if end not in names:
-                    raise FlowError(f"stream {edge.source} -> {edge.target}", f"no task '{end}'", "add the task first")
+                    where = f"stream {edge.source} -> {edge.target}"
+                    raise FlowError(where, f"there is no task '{end}'", "add the task first")
+        for task in self.tasks:
+            _check_parallelism(task.name, task.parallelism)
+            for leader in task.follows:
+                if not any(edge.source == leader and edge.target == task.name for edge in self.edges):
+                    rule = f"it follows '{leader}', from which it reads nothing"
+                    raise FlowError(f"task '{task.name}'", rule, "follow a task that it reads from")
         before: dict[str, set[str]] = {name: set() for name in names}
         for edge in self.edges:
             before[edge.target].add(edge.source)
@@ -115,11 +128,17 @@ class TemplateGraph:
             tuple(TopologicalSorter(before).static_order())
         except CycleError as error:
             path = " -> ".join(error.args[1])
-            raise FlowError("graph", f"a template graph is acyclic, but {path}", "remove one of these streams") from None
+            raise FlowError(
+                "graph", f"a template graph is acyclic, but {path}", "remove one of these streams"
+            ) from None
 
     def task(self, name: str) -> Task:
         """Return the task of this name."""
-        return next(task for task in self.tasks if task.name == name)
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        known = ", ".join(task.name for task in self.tasks)
+        raise FlowError(f"task '{name}'", f"the graph has no such task (there are {known})", "name one of them")
 
     def order(self) -> tuple[str, ...]:
         """Return the task names, each after those it reads from."""
@@ -128,9 +147,29 @@ class TemplateGraph:
             before[edge.target].append(edge.source)
         return tuple(TopologicalSorter(before).static_order())
 
+    def parallelism(self, widths: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return p, the number of subtasks of every task, with `widths` in place of the tasks' own.
+
+        >>> graph = TemplateGraph((Task("a", "map", 2), Task("b", "filter", follows=("a",))), (Edge("a", "b"),))
+        >>> graph.parallelism(), graph.parallelism({"a": 5})
+        ({'a': 2, 'b': 2}, {'a': 5, 'b': 5})
+        """
+        own = {task.name: task.parallelism for task in self.tasks}
+        for name, width in (widths or {}).items():
+            leaders = self.task(name).follows
+            if leaders:
+                rule = f"it runs in the subtasks of {', '.join(leaders)}, and has no width of its own"
+                raise FlowError(f"task '{name}'", rule, f"set the width of {leaders[0]}")
+            own[name] = _check_parallelism(name, width)
+        for name in self.order():
+            leaders = self.task(name).follows
+            if leaders:
+                own[name] = max(own[leader] for leader in leaders)
+        return own
+
     def runtime(self, widths: Mapping[str, int] | None = None) -> RuntimeGraph:
         """Return the induced runtime graph, with `widths` in place of the tasks' own parallelism."""
-        p = {task.name: (widths or {}).get(task.name, task.parallelism) for task in self.tasks}
+        p = self.parallelism(widths)
         subtasks = tuple((name, i) for name in p for i in range(1, p[name] + 1))
         channels = tuple(
             ((edge.source, i), (edge.target, j))
@@ -146,6 +185,8 @@ class TemplateGraph:
         self._check_sequence(constraint.sequence)
         if not constraint.bound_ms > 0:
             raise FlowError("constraint", f"the bound must be above 0 ms, got {constraint.bound_ms}", "state a bound")
+        if not constraint.span_s > 0:
+            raise FlowError("constraint", f"the span must be above 0 s, got {constraint.span_s}", "state a span")
         for other in self.constraints:
             shared = constraint.streams & other.streams
             if shared:
@@ -180,9 +221,16 @@ class TemplateGraph:
                 f"a sequence starts with a stream or a task that has inputs, but '{first}' is a source",
                 f"start with the stream that leaves '{first}'",
             )
-        for left, right in zip(elements, elements[1:], strict=False):
+        for left, right in pairwise(elements):
             if isinstance(left, tuple) == isinstance(right, tuple):
-                raise FlowError("constraint", "a sequence alternates tasks and streams", "put a stream between two tasks")
+                rule = f"a sequence alternates tasks and streams, but {right!r} follows {left!r}"
+                raise FlowError("constraint", rule, "put a stream between two tasks, a task between two streams")
             joined = left[1] == right if isinstance(left, tuple) else isinstance(right, tuple) and right[0] == left
             if not joined:
                 raise FlowError("constraint", f"{left!r} and {right!r} are not connected", "follow the graph")
+
+
+def _check_parallelism(name: str, width: int) -> int:
+    if not isinstance(width, int) or isinstance(width, bool) or width < 1:
+        raise FlowError(f"task '{name}'", f"a task has 1 or more subtasks, got {width!r}", "pass 1 or more")
+    return width

@@ -52,26 +52,55 @@ class KeyedState:
 
     def arrow(self, column: str) -> pa.Array:
         """Return a state column as it is stored, nulls and all."""
-        if column not in self.table.column_names:
-            raise UserFunctionError(f"state has no column '{column}'; state_schema declares {self.table.column_names}")
+        self._need(column)
         chunked = self.table.column(column)
         return chunked.combine_chunks() if chunked.num_chunks != 1 else chunked.chunk(0)
 
     def update(self, **columns: Any) -> KeyedState:
-        """Return the state with some columns replaced, one value per slot."""
+        """Return the state with some columns replaced, one value per slot: NumPy, Arrow or a list.
+
+        Values are brought to the declared type where nothing is lost by it.
+
+        >>> state = KeyedState(
+        ...     slots=np.array([0]), keys=pa.table({"k": ["a"]}),
+        ...     table=pa.table({"n": pa.array([1])}), is_new=np.array([False]))
+        >>> state.update(n=[2.5])
+        Traceback (most recent call last):
+        ...
+        penstock.errors.UserFunctionError: state column 'n' is declared int64: Float value 2.5 was truncated ...
+        """
         table = self.table
         for name, values in columns.items():
-            if name not in table.column_names:
-                raise UserFunctionError(f"state has no column '{name}'; state_schema declares {table.column_names}")
-            if len(values) != len(self):
-                raise UserFunctionError(f"state column '{name}' needs {len(self)} values, one per key, got {len(values)}")
+            self._need(name)
+            size = len(values) if hasattr(values, "__len__") else None
+            if size != len(self):
+                got = type(values).__name__ if size is None else size
+                raise UserFunctionError(f"state column '{name}' needs {len(self)} values, one per key, got {got}")
             index = table.column_names.index(name)
             declared = table.schema.field(index)
-            array = values if isinstance(values, pa.Array) else pa.array(values)
-            table = table.set_column(index, declared, array.cast(declared.type))
+            table = table.set_column(index, declared, _typed(values, declared))
         return replace(self, table=table)
 
     def drop(self, mask: npt.NDArray[np.bool_]) -> KeyedState:
-        """Return the state with the keys under `mask` forgotten."""
-        mask = np.asarray(mask, dtype=bool)
+        """Return the state with the keys under `mask` forgotten: the next row of such a key finds it new."""
+        mask = np.asarray(mask)
+        if mask.dtype != np.bool_ or mask.shape != (len(self),):
+            shape = f"{mask.dtype} of shape {mask.shape}"
+            raise UserFunctionError(f"drop() needs {len(self)} booleans, one per key, got {shape}")
         return replace(self, dead=mask if self.dead is None else self.dead | mask)
+
+    def _need(self, column: str) -> None:
+        if column not in self.table.column_names:
+            raise UserFunctionError(f"state has no column '{column}'; state_schema declares {self.table.column_names}")
+
+
+def _typed(values: Any, declared: pa.Field) -> pa.Array:
+    """Return the values as an array of the declared type; refuse to lose anything by it."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    try:
+        # Not pa.array(values, type): that would cut 2.5 to 2 without a word.
+        array = values if isinstance(values, pa.Array) else pa.array(values)
+        return array.cast(declared.type)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise UserFunctionError(f"state column '{declared.name}' is declared {declared.type}: {error}") from None

@@ -22,6 +22,17 @@ OnError = Literal["stop", "skip", "dead_letter"]
 LatencyMode = Literal["read_ready", "read_write"]
 
 DEFAULT_CHUNK = 1024
+MAX_CHUNK = 1 << 20  # a row's place in its chunk has 20 bits
+MAX_KEYED_WIDTH = 64  # the key groups of a checkpoint: the unit that moves between replicas
+
+
+def owner(port: str) -> str:
+    """Return the operator that a port belongs to.
+
+    >>> owner("score"), owner("score.dead")
+    ('score', 'score')
+    """
+    return port.partition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,11 @@ class Operator:
 
     @property
     def kind(self) -> str:
-        """The operator's kind in lower case, as reports show it."""
+        """The operator's kind in lower case, as reports show it.
+
+        >>> Filter("good", ("quotes",), {}).kind
+        'filter'
+        """
         return type(self).__name__.lower()
 
 
@@ -125,7 +140,7 @@ class Stateful(Operator):
     fn: Callable[..., Any] = field(repr=False, default=None)  # type: ignore[assignment]
     key: tuple[str, ...] = ()
     state_schema: StructType = field(default_factory=StructType)
-    width: Width = Width(1, 64)
+    width: Width = Width(1, MAX_KEYED_WIDTH)
 
 
 @dataclass(frozen=True)
@@ -136,7 +151,7 @@ class Window(Operator):
     key: tuple[str, ...] = ()
     time: str = ""
     aggregates: tuple[Output, ...] = ()
-    width: Width = Width(1, 64)
+    width: Width = Width(1, MAX_KEYED_WIDTH)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pyspark.sql.types import StringType, StructType, TimestampType
 
 from penstock.errors import FlowError
 from penstock.flow import operators as op
-from penstock.flow.rules import check_choice, check_function, check_stateless, check_width
-from penstock.flow.schema import check_names, need_atomic, need_columns, parse
+from penstock.flow.rules import check_choice, check_function, check_known, check_stateless, check_width
+from penstock.flow.schema import check_names, columns_text, first_line, need_columns, need_keys, parse
 from penstock.flow.windowed import WindowedStream
 from penstock.windows.time import Time
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from penstock.flow.flow import Flow
 
 REPLICAS_VARIABLE = "PENSTOCK_REPLICAS"
+CHOICES = {
+    "scheduling": ("round_robin", "on_demand"),
+    "partition": ("round_robin", "key", "broadcast"),
+    "latency_mode": ("read_ready", "read_write"),
+    "on_error": ("stop", "skip", "dead_letter"),
+}
+MAP_OPTIONS = (*CHOICES, "name", "replicas", "ordered", "key", "chunk", "setup", "teardown")
 Function = Callable[..., Any]
 Key = str | tuple[str, ...] | list[str]
 
@@ -29,8 +36,12 @@ def elastic(lo: int, hi: int) -> op.Width:
 
     >>> elastic(1, 8)
     Width(lo=1, hi=8)
+    >>> elastic(3, 2)
+    Traceback (most recent call last):
+    ...
+    penstock.errors.FlowError: replicas: elastic(3, 2): the lower limit is above the upper. Remedy: swap them.
     """
-    return check_width(op.Width(lo, hi), "elastic")
+    return check_width(op.Width(lo, hi), "replicas")
 
 
 class Stream:
@@ -41,7 +52,7 @@ class Stream:
         self.time, self._time_lost_by = time, lost_by
 
     def __repr__(self) -> str:
-        return f"Stream({self.port!r}, {self.schema.simpleString()})"
+        return f"Stream({self.port!r}, {columns_text(self.schema)!r})"
 
     def map(self, fn: Function, schema: str | StructType | None = None, **farm: Any) -> Stream:
         """Apply `fn(pyarrow.RecordBatch) -> RecordBatch`; it may drop and multiply rows.
@@ -50,40 +61,50 @@ class Stream:
         `replicas=ps.elastic(lo, hi)` it is a farm: chunks of `chunk` rows (1024) go to that many
         replicas, one call per chunk, by `scheduling="round_robin"` (one task per replica) or
         `"on_demand"` (more tasks than replicas, a free replica takes the next), and
-        `partition="round_robin" | "key" | "broadcast"`. `ordered=True` gives results in the order of the
-        input. `setup` runs once per worker process and what it returns becomes the second argument of
-        `fn`; `teardown` gets it back at the end. `on_error="skip"` drops and counts the rows on which
-        `fn` raises, `"dead_letter"` sends them to `.dead_letter`, `"stop"` (default) ends the job.
+        `partition="round_robin" | "key" | "broadcast"`; `"key"` needs `key=`. `ordered=True` gives results
+        in the order of the input. `setup` runs once per worker process and what it returns becomes the
+        second argument of `fn`; `teardown` gets it back at the end. `on_error="skip"` drops and counts the
+        rows on which `fn` raises, `"dead_letter"` sends them to `.dead_letter`, `"stop"` (default) ends the
+        job. `replicas="env"` takes the number from PENSTOCK_REPLICAS, which also fixes elastic farms.
         """
-        return self._mapped(op.Map, fn, schema, farm)
+        return self._mapped(op.Map, "map", fn, schema, farm)
 
     def flat_map(self, fn: Function, schema: str | StructType | None = None, **farm: Any) -> Stream:
         """Apply `fn(RecordBatch)` that yields any number of RecordBatches; options as for `map`."""
-        return self._mapped(op.FlatMap, fn, schema, farm)
+        return self._mapped(op.FlatMap, "flat_map", fn, schema, farm)
 
     def filter(self, predicate: Function | str, name: str | None = None, on_error: op.OnError = "stop") -> Stream:
         """Keep the rows for which `predicate` holds: SQL text (runs in the JVM) or `fn(batch) -> booleans`."""
         if isinstance(predicate, str):
             text = predicate
-            return self.sql(lambda frame: frame.where(text), name=name or "filter")
+            if on_error != "stop":
+                where = f"filter '{name or text}'"
+                raise FlowError(where, "on_error= is for predicates in Python", "leave it out, or pass a function")
+            return self._sql(lambda frame: frame.where(text), self.flow._name(name, None, "filter"), "filter")
         name = self.flow._name(name, predicate, "filter")
         where = f"filter '{name}'"
-        check_function(predicate, where)
+        check_function(predicate, where, "a function or SQL text")
         check_choice(on_error, ("stop", "skip"), where, "on_error")
         node = op.Filter(name, (self.port,), {name: self.schema}, fn=predicate, on_error=on_error)
         return self._add(node, self.schema)
 
     def sql(self, fn: Callable[[DataFrame], DataFrame], name: str | None = None) -> Stream:
         """Apply a stateless DataFrame -> DataFrame step (select, where, withColumn, ...) in the JVM."""
-        name = self.flow._name(name, fn, "sql")
-        where = f"sql '{name}'"
-        check_function(fn, where)
+        return self._sql(fn, self.flow._name(name, fn, "sql"), "sql")
+
+    def _sql(self, fn: Callable[[DataFrame], DataFrame], name: str, word: str) -> Stream:
+        where = f"{word} '{name}'"
+        check_function(fn, where, "a function of a DataFrame")
         probe = self.flow._probe(self.schema)
-        result = fn(probe)
+        try:
+            result = fn(probe)
+        except Exception as error:
+            rule = f"it fails on this stream's columns ({columns_text(self.schema)}): {first_line(error)}"
+            raise FlowError(where, rule, "use the columns that there are") from error
         if not isinstance(result, DataFrame):
             raise FlowError(where, f"fn must return a DataFrame, got {type(result).__name__}", "return the DataFrame")
-        check_stateless(result, where)
-        schema = check_names(result.schema, where, allow_window=True)
+        check_stateless(result, probe, where)
+        schema = check_names(result.schema, where, self._has_window)
         return self._add(op.Sql(name, (self.port,), {name: schema}, fn=fn), schema)
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
@@ -92,18 +113,23 @@ class Stream:
         where = f"union '{name}'"
         if not others:
             raise FlowError(where, "a union has at least two streams", "pass the others as arguments")
-        mine = [(f.name, f.dataType) for f in self.schema]
         for other in others:
+            if not isinstance(other, Stream):
+                raise FlowError(where, f"a stream is expected, got {type(other).__name__}", "pass streams of this flow")
             if other.flow is not self.flow:
-                raise FlowError(where, f"'{other.port}' belongs to another flow", "read both in one flow")
-            theirs = [(f.name, f.dataType) for f in other.schema]
-            if theirs != mine:
-                odd = next((b or a for a, b in _pairs(mine, theirs) if a != b), None)
-                raise FlowError(where, f"'{other.port}' has other columns ({odd[0] if odd else '?'})", "map it to the same schema first")
-        ports = (self.port, *(other.port for other in others))
-        time = self.time if all(other.time == self.time for other in others) else None
-        self.flow._operators[name] = op.Union(name, ports, {name: self.schema})
-        return Stream(self.flow, name, self.schema, time, None if time else name)
+                rule = f"'{other.port}' belongs to another flow, '{other.flow.name}'"
+                raise FlowError(where, rule, "read both in one flow")
+            difference = _difference(self.schema, other.schema)
+            if difference:
+                rule = f"'{self.port}' and '{other.port}' differ: {difference}"
+                raise FlowError(where, rule, "bring them to the same columns and types first")
+        streams = (self, *others)
+        self.flow._operators[name] = op.Union(name, tuple(s.port for s in streams), {name: self.schema})
+        if all(s.time == self.time for s in streams):
+            lost_by = next((s._time_lost_by for s in streams if s._time_lost_by), None)
+            return Stream(self.flow, name, self.schema, self.time, lost_by)
+        lost_by = next((s._time_lost_by for s in streams if s.time is None and s._time_lost_by), name)
+        return Stream(self.flow, name, self.schema, None, lost_by)
 
     def split(self, *predicates: Function, rest: bool = False, name: str | None = None) -> tuple[Stream, ...]:
         """Split into one stream per predicate `fn(batch) -> booleans`: a row goes to the first that holds.
@@ -129,7 +155,7 @@ class Stream:
         *,
         key: Key,
         name: str | None = None,
-        replicas: int | op.Width | None = None,
+        replicas: int | op.Width | str | None = None,
     ) -> Stream:
         """Apply `fn(rows, state) -> (rows, state)` with state kept per key, exactly once.
 
@@ -139,42 +165,50 @@ class Stream:
         name = self.flow._name(name, fn, "stateful")
         where = f"stateful '{name}'"
         check_function(fn, where)
-        keys = (key,) if isinstance(key, str) else tuple(key)
-        need_columns(self.schema, keys, where, "key")
-        need_atomic(self.schema, keys, where)
+        keys = _keys(key, where)
+        if not keys:
+            raise FlowError(where, "state is kept per key, and there is none", "name at least one key column")
+        need_keys(self.schema, keys, where)
         if state_schema is None:
             raise FlowError(where, "state_schema is missing", "declare the state's columns, e.g. 'total double'")
-        state = parse(state_schema, where)
-        clash = set(state.names) & set(keys)
-        if clash:
-            raise FlowError(where, f"state column '{clash.pop()}' is also a key", "rename the state column")
-        out = self.schema if schema is None else parse(schema, where)
-        node = op.Stateful(
-            name, (self.port,), {name: out}, fn=fn, key=keys, state_schema=state, width=self._width(replicas, where) or op.Width(1, 64)
-        )
+        state = parse(state_schema, where, allow_window=True, role="state_schema")
+        lower = {key.lower() for key in keys}
+        for column in state.names:
+            if column.lower() in lower:
+                raise FlowError(where, f"state column '{column}' is also a key", "rename the state column")
+        out = self.schema if schema is None else parse(schema, where, allow_window=self._has_window)
+        width = self._width(replicas, where, keyed=True) or op.Width(1, op.MAX_KEYED_WIDTH)
+        node = op.Stateful(name, (self.port,), {name: out}, fn=fn, key=keys, state_schema=state, width=width)
         return self._add(node, out)
 
     def window(self, spec: Time, key: Key | None = None, name: str | None = None) -> WindowedStream:
         """Cut the stream into windows per key; say what to compute with `.aggregate(...)` on the result."""
-        name = self.flow._name(name, None, "window")
-        where = f"window '{name}'"
+        where = f"window '{self.flow._name(name, None, 'window')}'"
         if not isinstance(spec, Time):
             raise FlowError(where, f"a window is ps.Time(...), got {type(spec).__name__}", "pass a window spec")
-        keys = () if key is None else ((key,) if isinstance(key, str) else tuple(key))
-        need_columns(self.schema, keys, where, "key")
-        need_atomic(self.schema, keys, where)
+        keys = () if key is None else _keys(key, where)
+        need_keys(self.schema, keys, where)
         if self.time is None:
-            lost = f"; '{self._time_lost_by}' lost it" if self._time_lost_by else ""
-            raise FlowError(where, f"a Time window needs the event-time column{lost}", "name it in read(time=...) and keep it")
+            lost = f", and '{self._time_lost_by}' lost it" if self._time_lost_by else ", and read() named none"
+            remedy = "keep the column, name and type" if self._time_lost_by else "name it in read(df, time=...)"
+            raise FlowError(where, f"a Time window needs the event-time column{lost}", remedy)
         return WindowedStream(self, spec, keys, name)
 
-    def write(self, format: str, path: str | None = None, *, name: str | None = None, fn: Function | None = None, **options: Any) -> Stream:
+    def write(
+        self,
+        format: str,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        fn: Function | None = None,
+        **options: Any,
+    ) -> Stream:
         """Write the stream: any Spark file format with `path=`, or `memory`, `console`, `function` with `fn=`.
 
-        `function` gets `fn(table, batch_id)`, at least once per batch. Options of a file format go to
-        Spark's writer. Returns the stream, so that several sinks can be chained.
+        `function` gets `fn(table, batch_id)`, at least once per batch. Options of a file format go to its
+        writer, `console` takes `rows=`. Returns the stream, so that several sinks can be chained.
         """
-        self.flow._add_sink(self, format, path, name, fn, options)
+        self.flow._add_sink(self, format, path, name=name, fn=fn, options=options)
         return self
 
     def to_df(self, spark: SparkSession | None = None) -> DataFrame:
@@ -190,89 +224,109 @@ class Stream:
         owner = self.flow._operators.get(self.port)
         if owner is None or port not in owner.outputs:
             raise FlowError(f"'{self.port}'", "it has no dead letters", "pass on_error='dead_letter' to its map")
-        return Stream(self.flow, port, owner.outputs[port], None, self.port)
+        return Stream(self.flow, port, owner.outputs[port], None, port)
 
-    def _mapped(self, kind: type[op.Map], fn: Function, schema: str | StructType | None, farm: dict[str, Any]) -> Stream:
-        name = self.flow._name(farm.pop("name", None), fn, "map" if kind is op.Map else "flat_map")
-        where = f"map '{name}'"
+    @property
+    def _has_window(self) -> bool:
+        return "window" in self.schema.names
+
+    def _mapped(
+        self, kind: type[op.Map], word: str, fn: Function, schema: str | StructType | None, farm: dict[str, Any]
+    ) -> Stream:
+        name = self.flow._name(farm.pop("name", None), fn, word)
+        where = f"{word} '{name}'"
         check_function(fn, where)
-        width = self._width(farm.pop("replicas", None), where)
-        out = self.schema if schema is None else parse(schema, where)
-        key = farm.pop("key", ())
-        options: dict[str, Any] = {"width": width, "key": (key,) if isinstance(key, str) else tuple(key)}
-        choices = {
-            "scheduling": ("round_robin", "on_demand"),
-            "partition": ("round_robin", "key", "broadcast"),
-            "latency_mode": ("read_ready", "read_write"),
-            "on_error": ("stop", "skip", "dead_letter"),
-        }
-        for option, allowed in choices.items():
+        check_known(farm, MAP_OPTIONS, where)
+        for option, allowed in CHOICES.items():
             if option in farm:
-                options[option] = check_choice(farm.pop(option), allowed, where, option)
-        for option in ("ordered", "chunk", "setup", "teardown"):
-            if option in farm:
-                options[option] = farm.pop(option)
-        if farm:
-            raise FlowError(where, f"unknown option '{next(iter(farm))}'", "see help(penstock.Stream.map)")
+                check_choice(farm[option], allowed, where, option)
+        out = self.schema if schema is None else parse(schema, where, allow_window=self._has_window)
+        options = {option: value for option, value in farm.items() if option not in ("replicas", "key")}
+        options["width"] = self._width(farm.get("replicas"), where)
+        options["key"] = _keys(farm.get("key") or (), where)
         self._check_farm(options, where)
         ports = {name: out}
         if options.get("on_error") == "dead_letter":
+            if "error" in (column.lower() for column in self.schema.names):
+                rule = "dead letters carry the error's text in a column 'error', which the stream has already"
+                raise FlowError(where, rule, "rename that column before")
             ports[f"{name}.dead"] = StructType(self.schema.fields[:]).add("error", StringType())
-            check_names(ports[f"{name}.dead"], where)
         return self._add(kind(name, (self.port,), ports, fn=fn, **options), out)
 
     def _check_farm(self, options: dict[str, Any], where: str) -> None:
-        if options.get("chunk", 1) < 1:
-            raise FlowError(where, f"chunk must be at least 1 row, got {options['chunk']}", "pass chunk=1024 or so")
+        chunk = options.get("chunk", op.DEFAULT_CHUNK)
+        if not isinstance(chunk, int) or isinstance(chunk, bool) or not 1 <= chunk <= op.MAX_CHUNK:
+            rule = f"chunk is a whole number of rows from 1 to {op.MAX_CHUNK}, got {chunk!r}"
+            raise FlowError(where, rule, f"pass chunk={op.DEFAULT_CHUNK} or so")
+        if not isinstance(options.get("ordered", False), bool):
+            raise FlowError(where, f"ordered is True or False, got {options['ordered']!r}", "pass one of them")
+        for option in ("setup", "teardown"):
+            if options.get(option) is not None:
+                check_function(options[option], where, f"a function for {option}=")
         if options.get("teardown") and not options.get("setup"):
             raise FlowError(where, "teardown without setup has nothing to give back", "pass setup= as well")
         if options["width"] is None:
-            for option in ("scheduling", "partition", "ordered"):
-                if options.get(option) not in (None, False, "round_robin"):
+            defaults = {"scheduling": "round_robin", "partition": "round_robin", "ordered": False, "chunk": None}
+            for option, default in defaults.items():
+                if options.get(option, default) != default:
                     raise FlowError(where, f"{option}= is for farms", "pass replicas= as well")
         by_key = options.get("partition") == "key"
-        if by_key != bool(options["key"]):
-            raise FlowError(where, "partition='key' and key= go together", "pass both or neither")
-        if by_key:
-            need_columns(self.schema, options["key"], where, "key")
-            need_atomic(self.schema, options["key"], where)
+        if by_key and not options["key"]:
+            raise FlowError(where, "partition='key' needs the key", "pass key='column' as well")
+        if options["key"] and not by_key:
+            raise FlowError(where, "key= is for partition='key'", "pass partition='key' as well, or use stateful()")
+        need_keys(self.schema, options["key"], where)
 
-    def _width(self, replicas: int | op.Width | str | None, where: str) -> op.Width | None:
+    def _width(self, replicas: Any, where: str, keyed: bool = False) -> op.Width | None:
         """Resolve `replicas=`; PENSTOCK_REPLICAS makes elastic and "env" farms static (003 F5)."""
         forced = os.environ.get(REPLICAS_VARIABLE)
         if isinstance(replicas, str) and replicas != "env":
-            raise FlowError(where, f"replicas is a number, ps.elastic(lo, hi) or 'env', got {replicas!r}", "pass one of them")
+            rule = f"replicas is a number, ps.elastic(lo, hi) or 'env', got {replicas!r}"
+            raise FlowError(where, rule, "pass one of them")
         if replicas == "env" or (forced and isinstance(replicas, op.Width)):
-            if not (forced or "1").isdigit() or int(forced or "1") < 1:
-                raise FlowError(where, f"{REPLICAS_VARIABLE} must be a whole number of 1 or more, got {forced!r}", "set it so")
-            fixed = int(forced or "1")
-            return op.Width(fixed, fixed)
+            text = (forced or "1").strip()
+            if not text.isdecimal() or int(text) < 1:
+                rule = f"{REPLICAS_VARIABLE} must be a whole number of 1 or more, got {forced!r}"
+                raise FlowError(where, rule, "set it so, or unset it")
+            return check_width(op.Width(int(text), int(text)), where, keyed)
         if replicas is None:
             return None
-        if isinstance(replicas, op.Width):
-            return check_width(replicas, where)
-        return check_width(op.Width(replicas, replicas), where)  # type: ignore[arg-type]
+        return check_width(replicas if isinstance(replicas, op.Width) else op.Width(replicas, replicas), where, keyed)
 
     def _add(self, node: op.Operator, schema: StructType) -> Stream:
         self.flow._operators[node.name] = node
-        kept = (
-            self.time is not None
-            and self.time in schema.names
-            and schema[self.time].dataType == self.schema[self.time].dataType
-        )
-        if kept or self.time is None:
-            return Stream(self.flow, node.name, schema, self.time, self._time_lost_by)
-        return Stream(self.flow, node.name, schema, None, node.name)
+        if self.time is None:
+            return Stream(self.flow, node.name, schema, None, self._time_lost_by)
+        kept = self.time in schema.names and schema[self.time].dataType == self.schema[self.time].dataType
+        return Stream(self.flow, node.name, schema, self.time if kept else None, None if kept else node.name)
 
 
-def _pairs(mine: list[Any], theirs: list[Any]) -> list[tuple[Any, Any]]:
-    size = max(len(mine), len(theirs))
-    return list(zip(mine + [None] * (size - len(mine)), theirs + [None] * (size - len(theirs)), strict=True))
+def _keys(key: Any, where: str) -> tuple[str, ...]:
+    keys = (key,) if isinstance(key, str) else key
+    if not isinstance(keys, (tuple, list)) or not all(isinstance(name, str) for name in keys):
+        raise FlowError(where, f"key is a column name or a tuple of them, got {key!r}", "pass key='column'")
+    return tuple(keys)
 
 
-def check_time_column(schema: StructType, time: str, where: str) -> None:
+def _difference(mine: StructType, theirs: StructType) -> str | None:
+    """Say where two schemas differ first; whether a column may be null makes no difference.
+
+    >>> _difference(StructType().add("a", "long"), StructType().add("a", "string"))
+    "column 0 is 'a bigint' and 'a string'"
+    """
+    left, right = ([columns_text(StructType([field])) for field in schema.fields] for schema in (mine, theirs))
+    for number in range(max(len(left), len(right))):
+        a, b = (repr(side[number]) if number < len(side) else "missing" for side in (left, right))
+        if a != b:
+            return f"column {number} is {a} and {b}"
+    return None
+
+
+def check_time_column(schema: StructType, column: str, where: str, role: str) -> None:
     """Refuse an event-time or arrival column that is missing or not a timestamp."""
-    need_columns(schema, (time,), where, "time")
-    if not isinstance(schema[time].dataType, TimestampType):
-        kind = schema[time].dataType.simpleString()
-        raise FlowError(where, f"column '{time}' is {kind}, event and arrival times are timestamps", f"cast it: to_timestamp({time})")
+    need_columns(schema, (column,), where, role)
+    if not isinstance(schema[column].dataType, TimestampType):
+        rule = f"{role} column '{column}' is {schema[column].dataType.simpleString()}, not a timestamp"
+        raise FlowError(
+            where, rule, f"cast it before read: df.withColumn({column!r}, F.col({column!r}).cast('timestamp'))"
+        )

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from penstock.errors import FlowError
 from penstock.flow import operators as op
+from penstock.flow.schema import check_names
 from penstock.windows.aggregates import Aggregate, Kind, bind
 from penstock.windows.time import Time
 
@@ -31,7 +32,7 @@ WINDOW = StructType([StructField("start", TimestampType()), StructField("end", T
 class WindowedStream:
     """A stream with a window; `aggregate` names the results."""
 
-    def __init__(self, stream: Stream, spec: Time, key: tuple[str, ...], name: str) -> None:
+    def __init__(self, stream: Stream, spec: Time, key: tuple[str, ...], name: str | None) -> None:
         self.stream, self.spec, self.key, self.name = stream, spec, key, name
 
     def aggregate(self, **named: Aggregate) -> Stream:
@@ -39,34 +40,42 @@ class WindowedStream:
 
         A result row has the key columns, `window` (struct `start`, `end`), then the outputs.
         """
-        where = f"window '{self.name}'"
+        stream = self.stream
+        operator = stream.flow._name(self.name, None, "window")
+        where = f"window '{operator}'"
         if not named:
-            raise FlowError(where, "aggregate() names at least one result", 'e.g. aggregate(n=ps.count())')
-        fields = [self.stream.schema[name] for name in self.key]
-        fields.append(StructField("window", WINDOW))
-        taken = {*self.key, "window"}
+            raise FlowError(where, "aggregate() names at least one result", "e.g. aggregate(n=ps.count())")
         for name, aggregate in named.items():
             if not isinstance(aggregate, Aggregate):
-                raise FlowError(where, f"{name}= is not an aggregate", "use ps.sum, ps.count, ...")
-            if name in taken or name.startswith("_ps_"):
-                raise FlowError(where, f"the result name '{name}' is taken", "choose another")
-            taken.add(name)
-        outputs = bind(named, {field.name: input_kind(field.dataType) for field in self.stream.schema}, where)
+                rule = f"{name}= is not an aggregate but {type(aggregate).__name__}"
+                raise FlowError(where, rule, "use ps.sum, ps.count, ...")
+            if name.lower() in (*(key.lower() for key in self.key), "window"):
+                raise FlowError(where, f"the result name '{name}' is taken by the key or the window", "choose another")
+        outputs = bind(named, {field.name: input_kind(field.dataType) for field in stream.schema}, where)
+        fields = [stream.schema[name] for name in self.key]
+        fields.append(StructField("window", WINDOW))
         fields += [StructField(o.name, DoubleType() if o.kind == "double" else LongType()) for o in outputs]
-        out = StructType(fields)
-        stream = self.stream
+        out = check_names(StructType(fields), where, allow_window=True)
         assert stream.time is not None
         node = op.Window(
-            self.name, (stream.port,), {self.name: out}, spec=self.spec, key=self.key, time=stream.time, aggregates=outputs
+            operator,
+            (stream.port,),
+            {operator: out},
+            spec=self.spec,
+            key=self.key,
+            time=stream.time,
+            aggregates=outputs,
         )
-        stream.flow._operators[self.name] = node
-        from penstock.flow.stream import Stream as StreamClass  # noqa: PLC0415 - the two name each other
-
-        return StreamClass(stream.flow, self.name, out, None, self.name)
+        stream.flow._operators[operator] = node
+        return type(stream)(stream.flow, operator, out, None, operator)
 
 
 def input_kind(kind: DataType) -> Kind:
-    """Return how an aggregate sees a column: "long", "double" or "other"."""
+    """Return how an aggregate sees a column: "long", "double" or "other".
+
+    >>> input_kind(ShortType()), input_kind(FloatType()), input_kind(TimestampType())
+    ('long', 'double', 'other')
+    """
     if isinstance(kind, (ByteType, ShortType, IntegerType, LongType)):
         return "long"
     return "double" if isinstance(kind, (FloatType, DoubleType)) else "other"

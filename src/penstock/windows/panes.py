@@ -91,19 +91,23 @@ def compact(panes: pa.Table, key_columns: Sequence[str], aggregates: Sequence[Ou
     """
     partials = partials_of(aggregates)
     log = _combine(panes, key_columns, partials)
-    heads = panes.select([HASH, *key_columns]).take(pa.array(log.source))
+    heads = log.keys(panes, [HASH, *key_columns], log.rank)
     columns = [*heads.columns, pa.array(log.pane), *(_arrow(log.partials[p.name], p.kind) for p in partials)]
     return pa.table(columns, names=[HASH, *key_columns, PANE, *(p.name for p in partials)])
 
 
 @dataclass(frozen=True)
 class _Log:
-    """One row per (key, pane), sorted: the keys' ranks, panes and partials, and a row of the input that has the key."""
+    """One row per (key, pane), sorted: key ranks, panes, partials; and for each key an input row that has it."""
 
     rank: Longs
     pane: Longs
     source: NDArray[np.intp]
     partials: dict[str, Column]
+
+    def keys(self, panes: pa.Table, columns: Sequence[str], rank: Longs) -> pa.Table:
+        """Return the key columns of each rank, by way of the distinct keys: they are few and stay in the cache."""
+        return panes.select(list(columns)).take(pa.array(self.source)).take(pa.array(rank))
 
 
 def _combine(panes: pa.Table, key_columns: Sequence[str], partials: Sequence[Partial]) -> _Log:
@@ -124,10 +128,11 @@ def _combine(panes: pa.Table, key_columns: Sequence[str], partials: Sequence[Par
         if order is not None:
             column = Column(column.values[order], None if column.valid is None else column.valid[order])
         columns[part.name] = _merge(column, part, starts) if merged else column
-    source = np.arange(rows) if order is None else order
     if merged:
-        rank, pane, source = rank[starts], pane[starts], source[starts]
-    return _Log(rank, pane, source, columns)
+        rank, pane = rank[starts], pane[starts]
+    heads = np.flatnonzero(np.diff(rank, prepend=-1))  # ranks count up from 0 without holes
+    first = starts[heads]
+    return _Log(rank, pane, first if order is None else order[first], columns)
 
 
 def _places(rank: Longs, pane: Longs) -> Longs:
@@ -204,7 +209,7 @@ def close_windows(  # noqa: PLR0917  the last two read as one step of the waterm
     log = _combine(needed, key_columns, partials)
     slide = _slide(log, spec, lo, hi)
     sums = {p.name: slide.add(log.partials[p.name], p) for p in partials}
-    keys = needed.select(list(key_columns)).take(pa.array(np.repeat(log.source, slide.firsts)))
+    keys = log.keys(needed, key_columns, np.repeat(log.rank, slide.firsts))
     start = spec.start_of(slide.window)
     columns = [*keys.columns, pa.array(start), pa.array(start + spec.size_us), _arrow(sums[ROWS.name], "long")]
     for output in aggregates:

@@ -84,13 +84,26 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def lossless(given: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether a cast between two Arrow types only changes the form."""
+    """Whether a cast between two Arrow types only changes the form.
+
+    >>> lossless(pa.large_string(), pa.string()), lossless(pa.int64(), pa.float64())
+    (True, False)
+    """
+    if given == declared or pa.types.is_null(given):
+        return True
     if pa.types.is_dictionary(given):
-        return bool(given.value_type == declared) or lossless(given.value_type, declared)
+        return lossless(given.value_type, declared)
     if pa.types.is_timestamp(given) and pa.types.is_timestamp(declared):
         return (given.tz is None) == (declared.tz is None)
+    if pa.types.is_list(declared) and (pa.types.is_list(given) or pa.types.is_large_list(given)):
+        return lossless(given.value_type, declared.value_type)
+    if pa.types.is_struct(declared) and pa.types.is_struct(given):
+        mine, theirs = list(given), list(declared)
+        return len(mine) == len(theirs) and all(
+            a.name == b.name and lossless(a.type, b.type) for a, b in zip(mine, theirs, strict=True)
+        )
     pairs = ((pa.large_string(), pa.string()), (pa.large_binary(), pa.binary()), (pa.string_view(), pa.string()))
-    return (given, declared) in pairs or pa.types.is_null(given)
+    return (given, declared) in pairs
 
 
 def as_mask(value: Any, rows: int) -> pa.BooleanArray:

@@ -61,6 +61,7 @@ class Host:
         self.working = threading.Lock()
         self.user_error: UserFunctionError | None = None
         self.finished = -1
+        self.setups = 0
         self.latest: BatchRecord | None = None
         self.listeners: list[Any] = []
         self._left_at: float | None = None
@@ -370,6 +371,7 @@ class Host:
 
     def _record(self, measured: Measured) -> None:
         self.latest = batch_record(self.flow, self.plan, measured)
+        self.setups += sum(stats.setups for stats in self.latest.operators)
         for listener in self.listeners:
             listener(self.latest)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from penstock.observe.record import BatchRecord
 from penstock.observe.report import Report
 from penstock.observe.telemetry import TelemetryLog, read, telemetry_dir
 from penstock.sources.api import frame_of
+from penstock.sources.tick import ticks
 
 FIRST_BACKOFF_S = 0.5
 
@@ -177,11 +178,8 @@ class Job:
     # -- the supervisor --------------------------------------------------------------------------
 
     def _start_query(self) -> StreamingQuery:
-        tick = None
-        if any(isinstance(node, op.Window) for node in self.flow.operators.values()):
-            # A native 1 s tick, so that an idle stream still cuts batches and closes its windows.
-            rate = self.spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1)
-            tick = rate.load()
+        has_windows = any(isinstance(node, op.Window) for node in self.flow.operators.values())
+        tick = ticks(self.spark) if has_windows else None
         frame = unite(self.flow.reads, tick)
         writer = frame.writeStream.queryName(f"{self.flow.name}-{self.host.run}").foreachBatch(self.host.process)
         writer = writer.option("checkpointLocation", self.ledger.spark_checkpoint)
@@ -248,13 +246,20 @@ class Job:
             return
         run, slots = self.host.run, self.spark.sparkContext.defaultParallelism
 
-        def give_back(_: Any) -> list[int]:
+        def give_back(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _ in batches:
+                pass
             done = tear_down(run)
             time.sleep(0.05)  # keeps the slot, so that every worker gets one of these tasks
-            return [done]
+            yield pa.RecordBatch.from_pydict({"done": [done]})
 
-        for _ in range(4):
-            self.teardowns += sum(self.spark.sparkContext.parallelize(range(2 * slots), 2 * slots).mapPartitions(give_back).collect())
+        # A task cannot be sent to a given process, so ask until a whole round finds nothing more to give back.
+        for _ in range(8):
+            frame = self.spark.range(0, 2 * slots, 1, 2 * slots).mapInArrow(give_back, "done bigint")
+            done = sum(row["done"] for row in frame.collect())
+            self.teardowns += done
+            if self.teardowns >= self.host.setups and not done:
+                return
 
     def _control(self, max_rows: int | None, max_seconds: float | None) -> None:
         """Give each replay source a control file under the checkpoint, so that its caps can change live."""

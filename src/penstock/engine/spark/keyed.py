@@ -21,7 +21,7 @@ from penstock.engine.spark.state import DEAD, HASH, KeyedSegments, Segment, open
 from penstock.flow.keyed_state import KeyedState
 from penstock.windows.aggregates import Output, partials_of
 from penstock.windows.panes import END, PANE, START, close_windows, compact, live, pane_bounds
-from penstock.windows.time import Time
+from penstock.windows.time import END_OF_TIME, Time
 
 MAX_SEGMENTS = 24
 
@@ -252,7 +252,5 @@ class WindowHead:
             arrays.append(window if name == "window" else result.column(name).combine_chunks())
         return conform(pa.RecordBatch.from_arrays(arrays, names=self.schema.names), self.schema)
 
-
-END_OF_TIME = 2**62  # beyond any timestamp Spark can hold
 
 __all__ = ["KeyedHead", "WindowHead", "slots_of"]

@@ -115,7 +115,7 @@ class Tap:
 
     def add(self, batch: pa.RecordBatch, chunk: int) -> None:
         if batch.num_rows:
-            self.batches.append(batch)
+            self.batches.append(conform(batch, self.schema))
             self.stamps.append(chunk)
 
     def close(self, folder: Folder, file: str) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from penstock.engine.spark.heads import FarmHead, PlainHead, TapHead
 from penstock.engine.spark.keyed import KeyedHead, WindowHead
@@ -12,6 +12,11 @@ from penstock.engine.spark.program import INDEX_BITS, Head, Program, Step
 from penstock.engine.spark.stages import Stage
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
+
+
+def nullable(schema: StructType) -> StructType:
+    """Return the schema with every column nullable: a source's "never null" says nothing of what a function returns."""
+    return StructType([StructField(field.name, field.dataType, True) for field in schema])
 
 
 class ProgramBuilder:
@@ -22,11 +27,11 @@ class ProgramBuilder:
 
     def arrow(self, schema: StructType) -> pa.Schema:
         """Return the Arrow form of a Spark schema."""
-        return to_arrow_schema(schema, timezone=self.timezone)
+        return to_arrow_schema(nullable(schema), timezone=self.timezone)
 
     def schema_of(self, port: str) -> StructType:
         """Return the declared schema of a port."""
-        return self.flow.operators[port.split(".")[0]].outputs[port]
+        return nullable(self.flow.operators[port.split(".")[0]].outputs[port])
 
     def build(self, stage: Stage, arrival: tuple[str, str] | None) -> Program:
         """Return the program of a stage in a streaming job."""

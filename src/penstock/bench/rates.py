@@ -1,0 +1,175 @@
+"""Cases b, c and d: rows per second over Parquet files, against plain Spark in the same run, in turn.
+
+Rates of streams are rows per second of Spark's trigger time (start of the query excluded, file listing, logs and
+commits included), for both sides alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock as ps
+from penstock.bench.figures import Figure, Target
+from penstock.bench.functions import SUM_SCHEMA, SUM_STATE, KeyedSum, keyed_sum, nothing, same, same_all
+from penstock.bench.streams import PARQUET_SCHEMA, Bench, bare_to_the_end, parquet_stream, rate, to_the_end
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+@dataclass
+class Input:
+    """Parquet files and how many of them make a batch."""
+
+    folder: Path
+    rows: int
+    files_per_batch: int
+    rows_per_batch: int
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The files as a stream."""
+        return parquet_stream(spark, self.folder, self.files_per_batch)
+
+
+class Contest:
+    """Named variants, measured in turn; the order turns round at every run, ratios are formed within a run."""
+
+    def __init__(self, say: Callable[[str], None], label: str) -> None:
+        self.say, self.label = say, label
+        self.variants: dict[str, Callable[[Path], float]] = {}
+        self.results: dict[str, list[float]] = {}
+
+    def add(self, name: str, run: Callable[[Path], float]) -> None:
+        """Add a variant: a function of a fresh folder that returns its rate."""
+        self.variants[name] = run
+
+    def run(self, folder: Path, runs: int) -> None:
+        """One round to warm up, which is dropped, then `runs` rounds."""
+        self.results = {name: [] for name in self.variants}
+        for number in range(runs + 1):
+            names: Iterable[str] = self.variants if number % 2 else reversed(self.variants)
+            found = {name: self.variants[name](folder / f"{number}-{place}") for place, name in enumerate(names)}
+            shown = ", ".join(f"{name} {found[name] / 1e6:.3g} M rows/s" for name in self.variants)
+            self.say(f"  {self.label}, {f'run {number}/{runs}' if number else 'warm-up'}: {shown}")
+            if number:
+                for name, value in found.items():
+                    self.results[name].append(value)
+
+    def ratios(self, above: str, below: str) -> list[float]:
+        """The ratio of two variants in each run."""
+        return [a / b for a, b in zip(self.results[above], self.results[below], strict=True)]
+
+
+# -- b and d: the identity map ---------------------------------------------------------------------------------------
+
+MAP, BARE, QUIET = "Penstock map", "bare mapInArrow", "Penstock map, telemetry off"
+MAP_DF, BARE_DF = "Penstock map, batch DataFrame", "bare mapInArrow, batch DataFrame"
+CROSSING = (
+    "function sink: the output is materialised in Arrow files and handed to the sink as a table; the bare query sends "
+    "it back to the JVM into Spark's noop writer: neither side's output is free, and the two are not the same work"
+)
+
+
+def identity(bench: Bench, data: Input) -> list[Figure]:
+    """An identity map of three columns, streaming and batch, with telemetry and without."""
+    spark = bench.spark
+
+    def flow() -> ps.Flow:
+        made = ps.Flow("identity")
+        made.read(data.stream(spark)).map(same).write("function", fn=nothing)
+        return made
+
+    def each(frame: DataFrame, batch: int) -> None:
+        frame.mapInArrow(same_all, PARQUET_SCHEMA).write.format("noop").mode("overwrite").save()
+
+    streams = Contest(bench.say, "b/d identity map")
+    streams.add(MAP, lambda at: rate(to_the_end(flow(), spark, at), data.rows))
+    streams.add(BARE, lambda at: rate(bare_to_the_end(data.stream(spark), at, each), data.rows))
+    streams.add(QUIET, lambda at: rate(to_the_end(flow(), spark, at, telemetry=False), data.rows))
+    streams.run(bench.folder / "identity", bench.runs)
+
+    def timed(frame: DataFrame) -> float:
+        before = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        return data.rows / (time.perf_counter() - before)
+
+    def mapped() -> DataFrame:
+        return (
+            ps.Flow("identity").read(spark.read.schema(PARQUET_SCHEMA).parquet(str(data.folder))).map(same).to_df(spark)
+        )
+
+    def bare() -> DataFrame:
+        return spark.read.schema(PARQUET_SCHEMA).parquet(str(data.folder)).mapInArrow(same_all, PARQUET_SCHEMA)
+
+    frames = Contest(bench.say, "b identity map, batch")
+    frames.add(MAP_DF, lambda _: timed(mapped()))
+    frames.add(BARE_DF, lambda _: timed(bare()))
+    frames.run(bench.folder / "frames", bench.runs)
+
+    case, size = "b. identity map, 3 columns", f"{data.rows} rows, {data.rows_per_batch} per batch"
+    return [
+        Figure(case, MAP, "rows/s", streams.results[MAP], Target(">=", 2e6), f"{size}; {CROSSING}"),
+        Figure(case, BARE, "rows/s", streams.results[BARE], None, "foreachBatch, mapInArrow, noop write; same session"),
+        Figure(case, "Penstock / bare, stream", "ratio", streams.ratios(MAP, BARE), Target(">=", 0.85)),
+        Figure(case, MAP_DF, "rows/s", frames.results[MAP_DF], None, "to_df, then a noop write; planning not timed"),
+        Figure(case, BARE_DF, "rows/s", frames.results[BARE_DF], None, "mapInArrow, then a noop write"),
+        Figure(case, "Penstock / bare, batch DataFrame", "ratio", frames.ratios(MAP_DF, BARE_DF), Target(">=", 0.9)),
+        Figure("d. telemetry", QUIET, "rows/s", streams.results[QUIET]),
+        Figure("d. telemetry", "on / off", "ratio", streams.ratios(MAP, QUIET), Target(">=", 0.97), "case b's stream"),
+    ]
+
+
+# -- c: keyed state --------------------------------------------------------------------------------------------------
+
+OURS, THEIRS = "Penstock stateful", "transformWithStateInPandas"
+
+
+def keyed(bench: Bench, data: Input, prefix: Input) -> list[Figure]:
+    """A sum per key for 10 000 keys, one row out per key and batch, against Spark's own state on a prefix."""
+    spark = bench.spark
+
+    def ours(at: Path) -> float:
+        flow = ps.Flow("keyed")
+        summed = flow.read(data.stream(spark)).stateful(keyed_sum, SUM_SCHEMA, SUM_STATE, key="k")
+        summed.write("function", fn=nothing)
+        return rate(to_the_end(flow, spark, at), data.rows)
+
+    def theirs(at: Path) -> float:
+        grouped = prefix.stream(spark).groupBy("k")
+        summed = grouped.transformWithStateInPandas(KeyedSum(), SUM_SCHEMA, outputMode="Update", timeMode="None")
+        return rate(bare_to_the_end(summed, at, to_noop, mode="update"), prefix.rows)
+
+    before = spark.conf.get(PROVIDER, None)
+    spark.conf.set(PROVIDER, ROCKSDB)  # it knows no other
+    try:
+        contest = Contest(bench.say, "c keyed sum")
+        contest.add(OURS, ours)
+        contest.add(THEIRS, theirs)
+        contest.run(bench.folder / "keyed", bench.runs)
+    finally:
+        if before is None:
+            spark.conf.unset(PROVIDER)
+        else:
+            spark.conf.set(PROVIDER, before)
+    case = "c. keyed sum, 10 000 keys"
+    size, less = (
+        f"{data.rows} rows, {data.rows_per_batch} per batch",
+        f"{prefix.rows} rows, {prefix.rows_per_batch} per batch",
+    )
+    return [
+        Figure(
+            case, OURS, "rows/s", contest.results[OURS], Target(">=", 1e6), f"{size}; one row out per key and batch"
+        ),
+        Figure(case, THEIRS, "rows/s", contest.results[THEIRS], None, f"{less}; RocksDB, value state, same output"),
+        Figure(case, "Penstock / Spark", "ratio", contest.ratios(OURS, THEIRS), Target(">=", 5.0)),
+    ]
+
+
+def to_noop(frame: DataFrame, batch: int) -> None:
+    """Compute a batch and throw it away."""
+    frame.write.format("noop").mode("overwrite").save()

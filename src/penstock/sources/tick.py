@@ -1,0 +1,70 @@
+"""A source of no rows whose offset is the time in whole seconds: it makes Spark cut a batch although nothing came.
+
+A flow with time windows reads it beside its own sources, so that the windows of an idle stream close. The time
+is part of the batch's offsets, hence the same when the batch is replayed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+FORMAT = "penstock_tick"
+
+
+class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offers the present second; never has rows."""
+
+    def __init__(self) -> None:
+        self._until: int | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Begin now."""
+        return {"second": int(time.time())}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Stand still at the present second."""
+        self._until = int(time.time())
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Return the present second; a clock that goes back does not take the offset with it."""
+        now = int(time.time()) if self._until is None else self._until
+        return {"second": max(now, start["second"])}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return no partitions, so that a tick costs no task."""
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Return nothing."""
+        return iter(())
+
+
+class TickSource(DataSource):
+    """The data source of ticks."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the schema: one column, for Spark wants one."""
+        return "second bigint"
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
+        """Return the reader."""
+        return TickReader()
+
+
+def ticks(spark: SparkSession) -> DataFrame:
+    """Return the streaming DataFrame of ticks."""
+    spark.dataSource.register(TickSource)
+    return spark.readStream.format(FORMAT).load()

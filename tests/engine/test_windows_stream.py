@@ -1,0 +1,124 @@
+"""Time windows on a stream equal the sequential oracle: any cut, disorder, widths that change, crashes."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import penstock as ps
+from penstock import sources
+from penstock.engine.spark.crash import CrashPlan
+from penstock.windows.aggregates import bind
+from penstock.windows.oracle import Oracle
+from tests.engine.tools import START_US, Changing
+
+SECOND = 1_000_000
+
+
+def disordered(index: npt.NDArray[np.int64], random: np.random.Generator) -> dict[str, Any]:
+    """Event times 10 ms apart, shifted back by up to 3 s; every 50th value is null."""
+    event = START_US + index * 10_000 - random.integers(0, 3 * SECOND, len(index))
+    value = np.where(index % 50 == 0, np.nan, index % 31)
+    return {"i": index, "event": event, "v": value}
+
+
+def read(spark: SparkSession, flow: ps.Flow, total: int, per_batch: int) -> ps.Stream:
+    frame = sources.replay(
+        spark, disordered, schema="i bigint, event bigint, v double", keys={"k": sources.zipf(7, 1.059)},
+        schedule=sources.constant(1000), total=total, start=START_US, max_rows=per_batch,
+    )  # fmt: skip
+    stream = flow.read(frame, name="rows").sql(
+        lambda d: d.select("i", "k", F.timestamp_micros("event").alias("ts"), F.nanvl("v", F.lit(None)).alias("v")), name="timed"
+    )
+    stream.time = "ts"
+    return stream
+
+
+def rows_of(spark: SparkSession, total: int) -> list[dict[str, Any]]:
+    frame = sources.replay_batch(
+        spark, disordered, schema="i bigint, event bigint, v double", keys={"k": sources.zipf(7, 1.059)},
+        schedule=sources.constant(1000), total=total, start=START_US,
+    )  # fmt: skip
+    return sorted(frame.toArrow().to_pylist(), key=lambda row: row["i"])
+
+
+@pytest.mark.parametrize(
+    ("size", "slide", "lateness", "crash"),
+    [("4 s", "1 s", "1 s", None), ("2 s", "3 s", "0 s", None), ("3 s", None, "2 s", {2: "state", 3: "manifest", 4: "output"})],
+)
+def test_stream_equals_oracle(
+    spark: SparkSession, tmp_path: Path, size: str, slide: str | None, lateness: str, crash: dict[int, str] | None
+) -> None:
+    total, per_batch = 3000, 400
+    spec = ps.Time(size, slide=slide, lateness=lateness)
+    flow = ps.Flow("windows")
+    windowed = read(spark, flow, total, per_batch).window(spec, key="k", name="win")
+    windowed.aggregate(total=ps.sum("v"), n=ps.count(), some=ps.count("v"), avg=ps.mean("v")).write("memory", name="out")
+    job = flow.start(spark, str(tmp_path), Changing(), available_now=True, crash=CrashPlan(crash or {}))
+    assert job.await_end(120)
+    job.stop()
+    assert len(job.faults) == len(crash or {})
+    rows = rows_of(spark, total)
+    named = {"total": ps.sum("v"), "n": ps.count(), "some": ps.count("v"), "avg": ps.mean("v")}
+    oracle = Oracle(spec, bind(named, {"v": "double"}))
+    expected = []
+    for at in range(0, total, per_batch):
+        expected += oracle.batch(
+            {"key": row["k"], "time": row["event"], "v": None if np.isnan(row["v"]) else row["v"]}
+            for row in rows[at : at + per_batch]
+        )
+    got = {(row["k"], micros(row["window"]["start"]), micros(row["window"]["end"])): row for row in job.memory("out").to_pylist()}
+    want = {(row["key"], row["start"], row["end"]): row for row in expected}
+    assert job.memory("out").num_rows == len(want) == len(got) > 20
+    assert set(got) == set(want)
+    for key, row in want.items():
+        for name in ("total", "n", "some", "avg"):
+            assert got[key][name] == pytest.approx(row[name]), (key, name)
+
+
+def micros(moment: Any) -> int:
+    return int(round(moment.timestamp() * 1e6))
+
+
+def test_batch_equals_sparks_own_window(spark: SparkSession) -> None:
+    frame = sources.replay_batch(
+        spark, disordered, schema="i bigint, event bigint, v double", keys={"k": sources.uniform(5)},
+        schedule=sources.constant(1000), total=2000, start=START_US,
+    ).select("k", F.timestamp_micros("event").alias("ts"), F.nanvl("v", F.lit(None)).alias("v"))  # fmt: skip
+    flow = ps.Flow("batch")
+    ours = flow.read(frame, time="ts").window(ps.Time("4 s", slide="1500 ms"), key="k")
+    mine = ours.aggregate(s=ps.sum("v"), n=ps.count()).to_df()
+    native = frame.groupBy("k", F.window("ts", "4 seconds", "1500 milliseconds")).agg(F.sum("v").alias("s"), F.count("*").alias("n"))
+    assert [(f.name, f.dataType) for f in mine.schema] == [(f.name, f.dataType) for f in native.schema]
+    key = lambda row: (row["k"], row["window"]["start"])  # noqa: E731
+    a, b = sorted(mine.collect(), key=key), sorted(native.collect(), key=key)
+    assert len(a) == len(b) > 50
+    for left, right in zip(a, b, strict=True):
+        assert left == right
+
+
+def test_an_idle_stream_closes_its_windows(spark: SparkSession, tmp_path: Path) -> None:
+    """All rows come at once and then nothing: the tick moves the clock on, and the last window comes out."""
+
+    def few(index: npt.NDArray[np.int64], random: np.random.Generator) -> dict[str, Any]:
+        return {"i": index}
+
+    frame = sources.replay(spark, few, schema="i bigint", schedule=sources.constant(1000), total=500)
+    flow = ps.Flow("idle")
+    flow.read(frame, time="scheduled").window(ps.Time("1 s")).aggregate(n=ps.count()).write("memory", name="out")
+    job = flow.start(spark, str(tmp_path))
+    deadline = time.monotonic() + 40
+    counts: dict[Any, int] = defaultdict(int)
+    while sum(counts.values()) < 500 and time.monotonic() < deadline:
+        assert not job.await_end(0.3)
+        counts = defaultdict(int, {row["window"]["start"]: row["n"] for row in job.memory("out").to_pylist()})
+    job.stop()
+    assert sum(counts.values()) == 500
