@@ -15,9 +15,8 @@ PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if blocks(page))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
-def test_page_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    run_page(page, spark=spark)
+def test_page_runs(spark: SparkSession, tmp_path: Path, page: Path) -> None:
+    run_page(page, tmp_path, spark=spark)
 
 
 def test_every_how_to_page_has_an_example_that_runs() -> None:

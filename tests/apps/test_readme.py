@@ -19,11 +19,8 @@ def test_there_is_one_example() -> None:
     assert len(blocks(README)) == 1
 
 
-def test_example_runs(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    space = run_page(README)
+def test_example_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = run_page(README, tmp_path)
     shown = capsys.readouterr().out
     assert "flow example" in shown
     assert "20,000 rows in" in shown
@@ -34,7 +31,9 @@ def test_example_runs(
     state = space["job"].state("add_up").to_pandas().set_index("symbol")["total"].sort_index()
     assert state.index.equals(right.index)
     np.testing.assert_allclose(state, right)
-    last = spark.read.parquet("out/totals").groupBy("symbol").max("total").toPandas()  # totals grow: logs of about 100
+    last = (
+        spark.read.parquet(str(tmp_path / "out" / "totals")).groupBy("symbol").max("total").toPandas()
+    )  # totals grow: logs of about 100
     np.testing.assert_allclose(last.set_index("symbol").sort_index()["max(total)"], right)
 
 

@@ -75,13 +75,13 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_sequential_one(
     farm_fn = marked(marks, double) if victim == "farm" else double
     sum_fn = marked(marks, tools.running_sum) if victim == "stateful" else tools.running_sum
     flow = ps.Flow("kill")
-    farm = flow.read(tools.stream(spark, 10_000)).map(farm_fn, replicas=ps.elastic(1, 4), chunk=100, name="farm")
+    farm = flow.read(tools.stream(spark, 7_000)).map(farm_fn, replicas=ps.elastic(1, 4), chunk=100, name="farm")
     farm.stateful(sum_fn, **tools.RUNNING, name="sums").write("parquet", path=str(tmp_path / "out"))
     job = flow.start(spark, checkpoint=str(tmp_path / "ckpt"), policy=tools.Changing((1, 3, 2, 4)), available_now=True)
     widths: set[int] = set()
     job.on_batch(lambda record: widths.update(record.decision["widths"].values()))
     killed = {kill_one(marks)}
-    while job.host.finished < 8:  # and another one in a later batch
+    while job.host.finished < 6:  # and another one in a later batch
         assert not job.await_end(0.05)
     for mark in marks.iterdir():  # of those that died
         if int(mark.name) in killed:
@@ -91,7 +91,7 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_sequential_one(
     assert job.await_end(120)
     job.stop()
 
-    plain = tools.static(spark, 10_000).toArrow()
+    plain = tools.static(spark, 7_000).toArrow()
     after, state = tools.expected_sums(double(plain))
     out = tools.parquet(tmp_path / "out").to_pylist()
     assert len(killed) == 2

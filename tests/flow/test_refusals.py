@@ -98,9 +98,7 @@ def ranked(frame: DataFrame) -> DataFrame:
 
 def with_subquery(frame: DataFrame) -> DataFrame:
     frame.createOrReplaceTempView("penstock_refusals")
-    return frame.sparkSession.sql(
-        "select k from penstock_refusals where i in (select i from penstock_refusals)"
-    )
+    return frame.sparkSession.sql("select k from penstock_refusals where i in (select i from penstock_refusals)")
 
 
 SQL = [
@@ -117,7 +115,9 @@ SQL = [
     sql("self-join", lambda d: d.select("i").join(d.select("i"), "i"), NOT_STATELESS + "a join"),
     sql("window function", ranked, NOT_STATELESS + "a window function"),
     sql("mapInArrow", lambda d: d.mapInArrow(lambda b: b, d.schema), NOT_STATELESS + "a Python function", "use map()"),
-    sql("mapInPandas", lambda d: d.mapInPandas(lambda b: b, d.schema), NOT_STATELESS + "a Python function", "use map()"),
+    sql(
+        "mapInPandas", lambda d: d.mapInPandas(lambda b: b, d.schema), NOT_STATELESS + "a Python function", "use map()"
+    ),
     sql("Python UDF", lambda d: d.select(F.udf(str, "string")("i")), NOT_STATELESS + "a Python function", "use map()"),
     sql(
         "applyInPandas",
@@ -131,9 +131,16 @@ SQL = [
     sql("coalesce", lambda d: d.coalesce(1), NOT_STATELESS + "a repartition"),
     sql("observe", lambda d: d.observe("o", F.count("*").alias("n")), NOT_STATELESS + "an observe"),
     sql("subquery", with_subquery, NOT_STATELESS + "a subquery"),
-    sql("another DataFrame", lambda d: d.sparkSession.range(3), "it reads another DataFrame", "join tables before read()"),
+    sql(
+        "another DataFrame",
+        lambda d: d.sparkSession.range(3),
+        "it reads another DataFrame",
+        "join tables before read()",
+    ),
     sql("nothing", lambda d: None, "fn must return a DataFrame, got NoneType", "return the DataFrame"),
-    sql("unknown column", lambda d: d.where("nope > 1"), "it fails on this stream's columns (k string, i bigint", "use"),
+    sql(
+        "unknown column", lambda d: d.where("nope > 1"), "it fails on this stream's columns (k string, i bigint", "use"
+    ),
     sql("a bug in fn", lambda d: d.where(1 / 0), "ZeroDivisionError", "use the columns"),
     sql("new window", lambda d: d.withColumn("window", F.lit(1)), "'window' is taken by window results", "rename"),
     sql("reserved", lambda d: d.withColumn("_PS_x", F.lit(1)), "begin with _ps_ are Penstock's, got '_PS_x'", "rename"),
@@ -142,14 +149,18 @@ SQL = [
     Wrong(
         "filter with an unknown column",
         lambda b: b.read().filter("nope > 1", name="good"),
-        "filter 'good'", "it fails on this stream's columns", "use the columns",
+        "filter 'good'",
+        "it fails on this stream's columns",
+        "use the columns",
     ),
     Wrong(
         "filter with an aggregate",
         lambda b: b.read().filter("sum(i) > 1", name="good"),
-        "filter 'good'", "it fails on this stream's columns", "use the columns",
+        "filter 'good'",
+        "it fails on this stream's columns",
+        "use the columns",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", SQL, ids=str)
@@ -190,11 +201,27 @@ def stateful(what: str, rule: str, remedy: str, **options: Any) -> Wrong:
 
 
 COLUMNS = [
-    Wrong("time unknown", lambda b: b.read(time="t"), "read 'quotes'", "time 't' is not a column (there are k", "name one"),
+    Wrong(
+        "time unknown", lambda b: b.read(time="t"), "read 'quotes'", "time 't' is not a column (there are k", "name one"
+    ),
     Wrong("arrival unknown", lambda b: b.read(arrival="t"), "read 'quotes'", "arrival 't' is not a column", "name one"),
-    Wrong("time a long", lambda b: b.read(time="i"), "read 'quotes'", "time column 'i' is bigint, not a tim", "cast('timestamp')"),
-    Wrong("time without zone", lambda b: b.read(time="ntz"), "read 'quotes'", "'ntz' is timestamp_ntz", "cast it before read"),
-    Wrong("arrival a double", lambda b: b.read(arrival="v"), "read 'quotes'", "arrival column 'v' is double", "cast it"),
+    Wrong(
+        "time a long",
+        lambda b: b.read(time="i"),
+        "read 'quotes'",
+        "time column 'i' is bigint, not a tim",
+        "cast('timestamp')",
+    ),
+    Wrong(
+        "time without zone",
+        lambda b: b.read(time="ntz"),
+        "read 'quotes'",
+        "'ntz' is timestamp_ntz",
+        "cast it before read",
+    ),
+    Wrong(
+        "arrival a double", lambda b: b.read(arrival="v"), "read 'quotes'", "arrival column 'v' is double", "cast it"
+    ),
     stateful("key unknown", "key 'q' is not a column", "name one of them", key="q"),
     stateful("one of two keys unknown", "key 'q' is not a column", "name one of them", key=("k", "q")),
     stateful("key in another case", "key 'K' is not a column", "name one of them", key="K"),
@@ -207,7 +234,9 @@ COLUMNS = [
     stateful("key a number", "key is a column name or a tuple of them, got 3", "pass key='column'", key=3),
     stateful("no state schema", "state_schema is missing", "e.g. 'total double'", state_schema=None),
     stateful("empty state schema", "state_schema has no columns", "name at least one", state_schema=""),
-    stateful("state column is a key", "state column 'K' is also a key", "rename the state column", state_schema="K long"),
+    stateful(
+        "state column is a key", "state column 'K' is also a key", "rename the state column", state_schema="K long"
+    ),
     stateful("state twice", "two columns are named 'N'", "rename one", state_schema="n long, N long"),
     stateful("state reserved", "begin with _ps_ are Penstock's", "rename", state_schema="_ps_dead boolean"),
     stateful("state DDL", "state_schema 'n lnog' is not valid DDL (", "write it like", state_schema="n lnog"),
@@ -218,24 +247,32 @@ COLUMNS = [
     Wrong(
         "window key unknown",
         lambda b: b.read(time="ts").window(ps.Time("1 s"), key="q", name="bars"),
-        "window 'bars'", "key 'q' is not a column", "name one of them",
+        "window 'bars'",
+        "key 'q' is not a column",
+        "name one of them",
     ),
     Wrong(
         "window key a struct",
         lambda b: b.read(time="ts").window(ps.Time("1 s"), key="s", name="bars"),
-        "window 'bars'", "key 's' has type struct<a:int>", "make its fields columns",
+        "window 'bars'",
+        "key 's' has type struct<a:int>",
+        "make its fields columns",
     ),
     Wrong(
         "farm key unknown",
         lambda b: b.read().map(same, replicas=2, partition="key", key="q"),
-        "map 'same'", "key 'q' is not a column", "name one of them",
+        "map 'same'",
+        "key 'q' is not a column",
+        "name one of them",
     ),
     Wrong(
         "farm key an array",
         lambda b: b.read().map(same, replicas=2, partition="key", key="arr"),
-        "map 'same'", "key 'arr' has type array<int>", "make its fields columns",
+        "map 'same'",
+        "key 'arr' has type array<int>",
+        "make its fields columns",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", COLUMNS, ids=str)
@@ -256,7 +293,9 @@ def reads(what: str, column: str, rule: str) -> Wrong:
 NAMES = [
     names("reserved", "_ps_pos long", "column names that begin with _ps_ are Penstock's, got '_ps_pos'", "rename it"),
     names("reserved in capitals", "_PS_x long", "begin with _ps_ are Penstock's, got '_PS_x'", "rename it"),
-    names("window", "k string, window long", "the column name 'window' is taken by window results", "rename the column"),
+    names(
+        "window", "k string, window long", "the column name 'window' is taken by window results", "rename the column"
+    ),
     names("window in capitals", "k string, Window long", "the column name 'Window' is taken", "rename the column"),
     names("twice", "a long, a long", "two columns are named 'a'", "rename one of them"),
     names("twice but for case", "price long, Price long", "two columns are named 'Price' (Spark ignores", "rename one"),
@@ -272,14 +311,18 @@ NAMES = [
     Wrong(
         "read nothing",
         lambda b: b.flow().read(b.batch.select(), name="q"),
-        "read 'q'", "the DataFrame has no columns", "select at least one",
+        "read 'q'",
+        "the DataFrame has no columns",
+        "select at least one",
     ),
     Wrong(
         "dead letters clash",
         lambda b: b.flow().read(b.batch.select(F.col("k").alias("Error"))).map(same, on_error="dead_letter"),
-        "map 'same'", "carry the error's text in a column 'error', which the stream has already", "rename that column",
+        "map 'same'",
+        "carry the error's text in a column 'error', which the stream has already",
+        "rename that column",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", NAMES, ids=str)
@@ -298,7 +341,9 @@ FARMS = [
     farm("replicas True", "replicas are whole numbers, got True", "pass 1 or more", replicas=True),
     farm("replicas '3'", "replicas is a number, ps.elastic(lo, hi) or 'env', got '3'", "one of them", replicas="3"),
     farm("replicas a tuple", "replicas are whole numbers, got (1, 8)", "pass 1 or more", replicas=(1, 8)),
-    Wrong("elastic 3, 2", lambda b: ps.elastic(3, 2), "replicas", "elastic(3, 2): the lower limit is above", "swap them"),
+    Wrong(
+        "elastic 3, 2", lambda b: ps.elastic(3, 2), "replicas", "elastic(3, 2): the lower limit is above", "swap them"
+    ),
     Wrong("elastic 0, 2", lambda b: ps.elastic(0, 2), "replicas", "replicas must be at least 1, got 0", "pass 1"),
     Wrong("elastic 1, 2.5", lambda b: ps.elastic(1, 2.5), "replicas", "whole numbers, got 2.5", "pass 1"),  # type: ignore[arg-type]
     farm("chunk 0", "chunk is a whole number of rows from 1 to 1048576, got 0", "chunk=1024", replicas=2, chunk=0),
@@ -319,32 +364,54 @@ FARMS = [
     farm("unknown option", "unknown option 'replica' (there are chunk, key,", "write 'replicas'", replica=2),
     farm("very unknown option", "unknown option 'xyz' (there are chunk,", "leave it out", xyz=2),
     farm("on_error", "on_error='ignore' is not one of stop, skip, dead_letter", "choose one", on_error="ignore"),
-    farm("scheduling", "scheduling='random' is not one of round_robin, on_demand", "choose", replicas=2, scheduling="random"),
-    farm("partition", "partition='hash' is not one of round_robin, key, broadcast", "choose", replicas=2, partition="hash"),
+    farm(
+        "scheduling",
+        "scheduling='random' is not one of round_robin, on_demand",
+        "choose",
+        replicas=2,
+        scheduling="random",
+    ),
+    farm(
+        "partition",
+        "partition='hash' is not one of round_robin, key, broadcast",
+        "choose",
+        replicas=2,
+        partition="hash",
+    ),
     farm("latency_mode", "latency_mode='x' is not one of read_ready, read_write", "choose", latency_mode="x"),
     Wrong("map no function", lambda b: b.read().map("f"), "map 'map'", "a function is expected, got str", "pass a fun"),  # type: ignore[arg-type]
-    Wrong("flat_map", lambda b: b.read().flat_map(same, chunk=0), "flat_map 'same'", "chunk is a whole number", "chunk"),
+    Wrong(
+        "flat_map", lambda b: b.read().flat_map(same, chunk=0), "flat_map 'same'", "chunk is a whole number", "chunk"
+    ),
     Wrong(
         "filter on_error",
         lambda b: b.read().filter(same, on_error="dead_letter"),
-        "filter 'same'", "on_error='dead_letter' is not one of stop, skip", "choose one",
+        "filter 'same'",
+        "on_error='dead_letter' is not one of stop, skip",
+        "choose one",
     ),
     Wrong(
         "filter text with on_error",
         lambda b: b.read().filter("i > 0", on_error="skip"),
-        "filter 'i > 0'", "on_error= is for predicates in Python", "leave it out",
+        "filter 'i > 0'",
+        "on_error= is for predicates in Python",
+        "leave it out",
     ),
     Wrong(
         "filter no function",
         lambda b: b.read().filter(3),  # type: ignore[arg-type]
-        "filter 'filter'", "a function or SQL text is expected, got int", "pass a function or SQL text",
+        "filter 'filter'",
+        "a function or SQL text is expected, got int",
+        "pass a function or SQL text",
     ),
     Wrong(
         "dead letters that are not there",
         lambda b: b.read().map(same).dead_letter,
-        "'same'", "it has no dead letters", "pass on_error='dead_letter'",
+        "'same'",
+        "it has no dead letters",
+        "pass on_error='dead_letter'",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", FARMS, ids=str)
@@ -417,8 +484,10 @@ def window(what: str, rule: str, remedy: str, **aggregates: Any) -> Wrong:
     return Wrong(
         what,
         lambda b: b.read(time="ts").window(ps.Time("1 s"), key="k", name="bars").aggregate(**aggregates),
-        "window 'bars'", rule, remedy,
-    )  # fmt: skip
+        "window 'bars'",
+        rule,
+        remedy,
+    )
 
 
 WINDOWS = [
@@ -427,14 +496,21 @@ WINDOWS = [
     lost("by a union", lose_by_union, "both"),
     lost("before a union", lose_before_union, "first"),
     lost("by a window", lose_by_window, "inner"),
-    lost("in dead letters", lambda b: b.read(time="ts").map(same, on_error="dead_letter").dead_letter.window(
-        ps.Time("1 s"), name="bars"), "same.dead"),
+    lost(
+        "in dead letters",
+        lambda b: b.read(time="ts").map(same, on_error="dead_letter").dead_letter.window(ps.Time("1 s"), name="bars"),
+        "same.dead",
+    ),
     Wrong(
         "never named",
         lambda b: b.read().map(same).window(ps.Time("1 s"), name="bars"),
-        "window 'bars'", "a Time window needs the event-time column, and read() named none", "read(df, time=...)",
+        "window 'bars'",
+        "a Time window needs the event-time column, and read() named none",
+        "read(df, time=...)",
     ),
-    Wrong("no spec", lambda b: b.read(time="ts").window("1 s"), "window 'window'", "ps.Time(...), got str", "window spec"),  # type: ignore[arg-type]
+    Wrong(
+        "no spec", lambda b: b.read(time="ts").window("1 s"), "window 'window'", "ps.Time(...), got str", "window spec"
+    ),  # type: ignore[arg-type]
     Wrong("size", lambda b: ps.Time("0 s"), "Time", "size must be more than zero", "write it like"),
     window("no aggregate", "aggregate() names at least one result", "aggregate(n=ps.count())"),
     window("not an aggregate", "total= is not an aggregate but str", "use ps.sum", total="sum"),
@@ -444,7 +520,7 @@ WINDOWS = [
     window("result twice", "two columns are named 'N'", "rename one", n=ps.count(), N=ps.count()),
     window("unknown column", "total reads the unknown column 'q'", "use one of", total=ps.sum("q")),
     window("not a number", "sum('k') needs an integer or floating column", "cast it", total=ps.sum("k")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", WINDOWS, ids=str)
@@ -478,70 +554,110 @@ def other(b: Bench, s: ps.Stream, *columns: Any) -> ps.Stream:
 SHAPES = [
     union("alone", lambda b, s: s.union(name="all"), "a union has at least two streams", "pass the others"),
     union(
-        "type", lambda b, s: s.union(other(b, s, "k", F.col("i").cast("int"), "v"), name="all"),
-        "'quotes' and 'trades' differ: column 1 is 'i bigint' and 'i int'", "same columns and types",
+        "type",
+        lambda b, s: s.union(other(b, s, "k", F.col("i").cast("int"), "v"), name="all"),
+        "'quotes' and 'trades' differ: column 1 is 'i bigint' and 'i int'",
+        "same columns and types",
     ),
     union(
-        "missing", lambda b, s: s.union(other(b, s, "k", "i"), name="all"),
-        "'quotes' and 'trades' differ: column 2 is 'v double' and missing", "same columns and types",
+        "missing",
+        lambda b, s: s.union(other(b, s, "k", "i"), name="all"),
+        "'quotes' and 'trades' differ: column 2 is 'v double' and missing",
+        "same columns and types",
     ),
     union(
-        "more", lambda b, s: other(b, s, "k").union(s, name="all"),
-        "'trades' and 'quotes' differ: column 1 is missing and 'i bigint'", "same columns and types",
+        "more",
+        lambda b, s: other(b, s, "k").union(s, name="all"),
+        "'trades' and 'quotes' differ: column 1 is missing and 'i bigint'",
+        "same columns and types",
     ),
     union(
-        "order", lambda b, s: s.union(other(b, s, "i", "k", "v"), name="all"),
-        "column 0 is 'k string' and 'i bigint'", "same columns and types",
+        "order",
+        lambda b, s: s.union(other(b, s, "i", "k", "v"), name="all"),
+        "column 0 is 'k string' and 'i bigint'",
+        "same columns and types",
     ),
     union(
-        "third", lambda b, s: s.union(s, other(b, s, "k"), name="all"),
-        "'quotes' and 'trades' differ", "same columns and types",
+        "third",
+        lambda b, s: s.union(s, other(b, s, "k"), name="all"),
+        "'quotes' and 'trades' differ",
+        "same columns and types",
     ),
     union(
-        "another flow", lambda b, s: s.union(ps.Flow("g").read(b.batch.select("k", "i", "v")), name="all"),
-        "'read' belongs to another flow, 'g'", "read both in one flow",
+        "another flow",
+        lambda b, s: s.union(ps.Flow("g").read(b.batch.select("k", "i", "v")), name="all"),
+        "'read' belongs to another flow, 'g'",
+        "read both in one flow",
     ),
     union("a frame", lambda b, s: s.union(b.batch, name="all"), "a stream is expected, got DataFrame", "of this flow"),
     Wrong("split", lambda b: b.read().split(), "split 'split'", "a split has at least one predicate", "pass functions"),
     Wrong(
-        "split by text", lambda b: b.read().split("i > 0", name="parts"),  # type: ignore[arg-type]
-        "split 'parts'", "a function is expected, got str", "pass a function",
+        "split by text",
+        lambda b: b.read().split("i > 0", name="parts"),  # type: ignore[arg-type]
+        "split 'parts'",
+        "a function is expected, got str",
+        "pass a function",
     ),
     Wrong("read a list", lambda b: b.flow().read([1]), "read 'read'", "a DataFrame is expected, got list", "pass a D"),  # type: ignore[arg-type]
     Wrong(
-        "batch then stream", lambda b: b.read().flow.read(b.stream, name="rate"),
-        "read 'rate'", "not both: 'quotes' is a batch DataFrame, this a stream", "join the table to the stream before read()",
+        "batch then stream",
+        lambda b: b.read().flow.read(b.stream, name="rate"),
+        "read 'rate'",
+        "not both: 'quotes' is a batch DataFrame, this a stream",
+        "join the table to the stream before read()",
     ),
     Wrong(
-        "stream then batch", lambda b: b.streaming().flow.read(b.batch, name="table"),
-        "read 'table'", "not both: 'rate' is a stream, this a batch DataFrame", "join the table to the stream before",
+        "stream then batch",
+        lambda b: b.streaming().flow.read(b.batch, name="table"),
+        "read 'table'",
+        "not both: 'rate' is a stream, this a batch DataFrame",
+        "join the table to the stream before",
     ),
-    Wrong("to_df of a stream", lambda b: b.streaming().to_df(), "flow 'f'", "to_df() is for batch DataFrames", "start("),
-    Wrong("flow name", lambda b: ps.Flow("9 lives"), "flow", "the name '9 lives' is not a letter followed by", "choose"),
+    Wrong(
+        "to_df of a stream", lambda b: b.streaming().to_df(), "flow 'f'", "to_df() is for batch DataFrames", "start("
+    ),
+    Wrong(
+        "flow name", lambda b: ps.Flow("9 lives"), "flow", "the name '9 lives' is not a letter followed by", "choose"
+    ),
     Wrong("flow name empty", lambda b: ps.Flow(""), "flow", "the name '' is not", "choose such a name"),
     Wrong("flow name a number", lambda b: ps.Flow(3), "flow", "the name 3 is not", "choose such a name"),  # type: ignore[arg-type]
     Wrong("operator name", lambda b: b.read().map(same, name="a.b"), "map", "the name 'a.b' is not a letter", "choose"),
     Wrong(
-        "name twice", lambda b: b.read().map(same, name="quotes"),
-        "map 'quotes'", "another operator or sink has this name", "rename one",
+        "name twice",
+        lambda b: b.read().map(same, name="quotes"),
+        "map 'quotes'",
+        "another operator or sink has this name",
+        "rename one",
     ),
     Wrong(
-        "name of a sink", lambda b: b.read().write("memory", name="out").map(same, name="out"),
-        "map 'out'", "another operator or sink has this name", "rename one",
+        "name of a sink",
+        lambda b: b.read().write("memory", name="out").map(same, name="out"),
+        "map 'out'",
+        "another operator or sink has this name",
+        "rename one",
     ),
     Wrong(
-        "sink named as an operator", lambda b: b.read().write("memory", name="quotes"),
-        "write 'quotes'", "another operator or sink has this name", "rename one",
+        "sink named as an operator",
+        lambda b: b.read().write("memory", name="quotes"),
+        "write 'quotes'",
+        "another operator or sink has this name",
+        "rename one",
     ),
     Wrong(
-        "window named twice", lambda b: b.read(time="ts").window(ps.Time("1 s"), name="quotes"),
-        "window 'quotes'", "another operator or sink has this name", "rename one",
+        "window named twice",
+        lambda b: b.read(time="ts").window(ps.Time("1 s"), name="quotes"),
+        "window 'quotes'",
+        "another operator or sink has this name",
+        "rename one",
     ),
     Wrong(
-        "explain", lambda b: b.read().flow.explain("dot"),
-        "explain", "format='dot' is not one of text, mermaid, farm", "choose one",
+        "explain",
+        lambda b: b.read().flow.explain("dot"),
+        "explain",
+        "format='dot' is not one of text, mermaid, farm",
+        "choose one",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", SHAPES, ids=str)
@@ -580,7 +696,9 @@ SINKS = [
     sink("fn no function", "a function is expected, got int", "pass a function", "function", fn=3),
     sink("fn for parquet", "fn= is for function sinks", "write('function', fn=...)", "parquet", path="x", fn=print),
     sink("unknown format", "Spark knows no format 'parkuet'", "use parquet, orc, json,", "parkuet", path="x"),
-    sink("format to be deployed", "Spark knows no format 'kafka' ([KAFKA_DATA_SOURCE", "use parquet,", "kafka", path="x"),
+    sink(
+        "format to be deployed", "Spark knows no format 'kafka' ([KAFKA_DATA_SOURCE", "use parquet,", "kafka", path="x"
+    ),
     sink("not files", "'rate' is not a format of files that can be written", "write('function'", "rate", path="x"),
     sink("noop", "'noop' is not a format of files that can be written", "write('function'", "noop", path="x"),
     sink("read only", "'binaryfile' is not a format of files that", "write('function'", "binaryFile", path="x"),
@@ -591,23 +709,34 @@ SINKS = [
     sink("option of console", "unknown option 'row' (there are rows)", "write 'rows'", "console", row=3),
     Wrong("no name", lambda b: b.narrow().write(3), "write", "a format is a name, got 3", "write('parquet'"),  # type: ignore[arg-type]
     Wrong(
-        "one folder", twice("out", "out"), "write 'sink1'", "sink 'sink0' writes to out already", "its own folder",
+        "one folder",
+        twice("out", "out"),
+        "write 'sink1'",
+        "sink 'sink0' writes to out already",
+        "its own folder",
     ),
     Wrong(
-        "one folder spelt twice", twice("/tmp/a/out", "file:///tmp/a/./out/"),
-        "write 'sink1'", "sink 'sink0' writes to /tmp/a/out already", "its own folder",
+        "one folder spelt twice",
+        twice("/tmp/a/out", "file:///tmp/a/./out/"),
+        "write 'sink1'",
+        "sink 'sink0' writes to /tmp/a/out already",
+        "its own folder",
     ),
     Wrong(
         "csv of windows",
         lambda b: b.read(time="ts").window(ps.Time("1 s")).aggregate(n=ps.count()).write("csv", path="x"),
-        "write 'to_csv'", "csv files cannot hold column 'window' of type struct<start:timestamp,end:timestamp>", "sql step",
+        "write 'to_csv'",
+        "csv files cannot hold column 'window' of type struct<start:timestamp,end:timestamp>",
+        "sql step",
     ),
     Wrong(
         "text of two columns",
         lambda b: b.flow().read(b.batch.select("k", F.col("k").alias("l"))).write("text", path="x"),
-        "write 'to_text'", "text files hold one column", "join the columns into one",
+        "write 'to_text'",
+        "text files hold one column",
+        "join the columns into one",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", SINKS, ids=str)
@@ -634,19 +763,27 @@ STARTS = [
     start("no sinks", lambda b: b.streaming().map(same).flow, "it writes nothing", "end with stream.write(...)"),
     start("batch", lambda b: b.narrow().write("memory").flow, "start() is for streams", "use stream.to_df(spark)"),
     start(
-        "dead letters", lambda b: b.streaming().map(same, on_error="dead_letter").write("memory").flow,
-        "its dead letters go nowhere", "write its stream's .dead_letter to a sink", "map 'same'",
+        "dead letters",
+        lambda b: b.streaming().map(same, on_error="dead_letter").write("memory").flow,
+        "its dead letters go nowhere",
+        "write its stream's .dead_letter to a sink",
+        "map 'same'",
     ),
     start(
-        "dead letters of flat_map", lambda b: b.streaming().flat_map(same, on_error="dead_letter").write("memory").flow,
-        "its dead letters go nowhere", "write its stream's .dead_letter to a sink", "flat_map 'same'",
+        "dead letters of flat_map",
+        lambda b: b.streaming().flat_map(same, on_error="dead_letter").write("memory").flow,
+        "its dead letters go nowhere",
+        "write its stream's .dead_letter to a sink",
+        "flat_map 'same'",
     ),
     Wrong(
         "policy",
         lambda b: b.streaming().write("memory").flow.start(b.spark, str(b.folder / "checkpoint"), policy="fast"),
-        "flow 'f'", "policy 'fast' has no decide()", "pass a policy object or None",
+        "flow 'f'",
+        "policy 'fast' has no decide()",
+        "pass a policy object or None",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("wrong", STARTS, ids=str)
@@ -661,7 +798,7 @@ def test_a_refused_operator_leaves_the_flow_as_it_was(bench: Bench) -> None:
     for build in (
         lambda: read.map(same, replicas=0),
         lambda: read.sql(lambda d: d.distinct()),
-        lambda: read.union(),
+        read.union,
         lambda: read.window(ps.Time("1 s"), key="k").aggregate(total=ps.sum("k")),
         lambda: read.write("parquet"),
         lambda: read.stateful(keep, key="q", state_schema="n long"),

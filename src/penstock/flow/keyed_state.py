@@ -67,7 +67,7 @@ class KeyedState:
         >>> state.update(n=[2.5])
         Traceback (most recent call last):
         ...
-        penstock.errors.UserFunctionError: state column 'n' is declared int64: Float value 2.5 was truncated ...
+        penstock.errors.UserFunctionError: state column 'n' is declared int64: Float value 2.5... was truncated ...
         """
         table = self.table
         for name, values in columns.items():
@@ -102,5 +102,5 @@ def _typed(values: Any, declared: pa.Field) -> pa.Array:
         # Not pa.array(values, type): that would cut 2.5 to 2 without a word.
         array = values if isinstance(values, pa.Array) else pa.array(values)
         return array.cast(declared.type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise UserFunctionError(f"state column '{declared.name}' is declared {declared.type}: {error}") from None

@@ -60,6 +60,7 @@ class Host:
         self.stopping = threading.Event()
         self.working = threading.Lock()
         self.user_error: UserFunctionError | None = None
+        self.fault: Exception | None = None
         self.finished = -1
         self.setups = 0
         self.latest: BatchRecord | None = None
@@ -74,6 +75,13 @@ class Host:
 
     def process(self, batch: DataFrame, number: int) -> None:
         """Run one batch exactly once; Spark calls this, again after a failure."""
+        try:
+            self._process(batch, number)
+        except Exception as error:
+            self.fault = error  # as it was, before Spark wraps it in JVM text
+            raise
+
+    def _process(self, batch: DataFrame, number: int) -> None:
         with self.working:
             if self.stopping.is_set():
                 raise Stopping("the job is stopping")

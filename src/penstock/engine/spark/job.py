@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.program import tear_down
 from penstock.engine.spark.session import tune
 from penstock.engine.spark.state import GROUPS, KeyedSegments, Segment
-from penstock.errors import CheckpointError, FlowError, JobFailed, PenstockError
+from penstock.errors import CheckpointError, FlowError, JobFailed
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 from penstock.observe.record import BatchRecord
@@ -32,6 +33,7 @@ from penstock.sources.api import frame_of
 from penstock.sources.tick import ticks
 
 FIRST_BACKOFF_S = 0.5
+REFUSED = re.compile(r"penstock\.errors\.CheckpointError: (.*)")  # as it stands in the text of Spark's exception
 
 
 class Job:
@@ -189,14 +191,20 @@ class Job:
         """Watch the query; restart it after a fault that is not the user's, with back-off and a limit."""
         in_a_row, reached = 0, -1
         while True:
-            fault = self._run_to_end()
+            self.host.fault = None
+            ended_with = self._run_to_end()
+            fault = self.host.fault or ended_with
             if fault is None or self.host.stopping.is_set():
                 break
             if self.host.user_error is not None:
                 self.error = self.host.user_error
                 break
-            if isinstance(fault, PenstockError) or "CheckpointError" in str(fault):
-                self.error = fault if isinstance(fault, PenstockError) else CheckpointError(first_lines(fault))
+            if isinstance(fault, CheckpointError):
+                self.error = fault
+                break
+            refused = REFUSED.findall(str(fault))
+            if refused:
+                self.error = CheckpointError(refused[-1])
                 break
             self.faults.append(first_lines(fault))
             in_a_row = 0 if self.host.finished > reached else in_a_row
@@ -287,5 +295,5 @@ def local_folder(checkpoint: str) -> Path:
 
 
 def first_lines(error: BaseException, lines: int = 6) -> str:
-    """Return the start of an error's text, which is where Spark says what happened."""
-    return " | ".join(line.strip() for line in str(error).splitlines()[:lines] if line.strip())
+    """Return an error's type and the start of its text, which is where Spark says what happened."""
+    return f"{type(error).__name__}: " + " | ".join(line.strip() for line in str(error).splitlines()[:lines] if line.strip())

@@ -37,7 +37,8 @@ STATIC_CONF = {
     # Workers fork from a daemon that has already imported NumPy, Arrow and Penstock.
     "spark.python.daemon.module": "penstock.engine.spark.daemon",
     # Without a native Hadoop library every file costs a fork of chmod: fork cheaply, and write no .crc twin.
-    "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC",
+    # -Xss: Spark matches the text of an exception by a regex that overflows the default stack when a query stops.
+    "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC -Xss4m",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.minBatchesToRetain": "20",
