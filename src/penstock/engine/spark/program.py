@@ -345,12 +345,9 @@ class TaskRun:
         micros = np.sort(column.cast(pa.int64()).to_numpy())
         if len(micros) == 0:
             return None
-        if len(micros) <= MAX_POINTS:
-            points, weight = micros, 1.0
-        else:
-            points = micros[np.linspace(0, len(micros) - 1, MAX_POINTS).astype(np.int64)]
-            weight = len(micros) / MAX_POINTS
-        return {"source": self.program.arrival[0], "points": points.tolist(), "weight": weight, "rows": len(micros)}
+        edges = np.linspace(0, len(micros), min(len(micros), MAX_POINTS) + 1).astype(np.int64)
+        points, weights = micros[edges[1:] - 1], np.diff(edges)
+        return {"source": self.program.arrival[0], "points": points.tolist(), "weights": weights.tolist()}
 
 
 def _select(step: Step, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
