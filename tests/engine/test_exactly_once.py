@@ -22,7 +22,9 @@ def start(spark: SparkSession, folder: Path, crash: CrashPlan | None = None, tot
     scored = read.map(lambda batch: batch, replicas=ps.elastic(1, 5), chunk=64, name="farm")
     sums = scored.stateful(running_sum, name="sums", replicas=ps.elastic(1, 5), **RUNNING)
     sums.write("parquet", path=str(folder / "sums"), name="to_sums")
-    read.filter(lambda batch: batch.column("v").to_numpy() > 50, name="high").write("parquet", path=str(folder / "high"), name="to_high")
+    read.filter(lambda batch: batch.column("v").to_numpy() > 50, name="high").write(
+        "parquet", path=str(folder / "high"), name="to_high"
+    )
     job = flow.start(spark, str(folder / "ckpt"), Changing(), available_now=True, crash=crash)
     try:
         assert job.await_end(120)
@@ -43,7 +45,7 @@ def check(spark: SparkSession, folder: Path, job: ps.Flow, total: int = TOTAL) -
 
 
 def test_every_crash_point_in_one_run(spark: SparkSession, tmp_path: Path) -> None:
-    plan = CrashPlan({batch: point for batch, point in enumerate(POINTS, start=1)})
+    plan = CrashPlan(dict(enumerate(POINTS, start=1)))
     job = start(spark, tmp_path, plan)
     assert plan.left == {}, "every point was reached"
     assert len(job.faults) == len(POINTS)

@@ -51,7 +51,9 @@ def test_ordered_farm_keeps_order_while_its_width_changes(spark: SparkSession, t
         return pa.Table.from_batches([kept, kept]).take(sorted([*range(kept.num_rows)] * 2))
 
     flow = ps.Flow("ordered")
-    farm = flow.read(stream(spark, TOTAL, per_batch=500)).map(twice, replicas=ps.elastic(1, 6), ordered=True, chunk=30, name="farm")
+    farm = flow.read(stream(spark, TOTAL, per_batch=500)).map(
+        twice, replicas=ps.elastic(1, 6), ordered=True, chunk=30, name="farm"
+    )
     farm.write("memory", name="out")
     job, records = drain(flow, spark, tmp_path, Changing())
     wanted = [i for i in range(TOTAL) if i % 3 for _ in (0, 1)]
@@ -89,11 +91,15 @@ def test_partition(spark: SparkSession, tmp_path: Path, partition: str) -> None:
     flow = ps.Flow("partitioned")
     by = {"key": "k"} if partition == "key" else {}
     read = flow.read(stream(spark, 1000, per_batch=500))
-    read.map(who, "i bigint, k bigint, replica bigint", replicas=3, partition=partition, name="who", **by).write("memory", name="out")
+    read.map(who, "i bigint, k bigint, replica bigint", replicas=3, partition=partition, name="who", **by).write(
+        "memory", name="out"
+    )
     job, _ = drain(flow, spark, tmp_path)
     rows = job.memory("out").to_pylist()
     if partition == "broadcast":
-        assert Counter((row["i"], row["replica"]) for row in rows) == Counter((i, r) for i in range(1000) for r in range(3))
+        assert Counter((row["i"], row["replica"]) for row in rows) == Counter(
+            (i, r) for i in range(1000) for r in range(3)
+        )
     else:
         assert sorted(row["i"] for row in rows) == list(range(1000))
         homes: dict[int, set[int]] = {}
@@ -118,7 +124,9 @@ def test_setup_once_per_process_and_teardown_gives_back(spark: SparkSession, tmp
 
     flow = ps.Flow("resources")
     read = flow.read(stream(spark, 1500, per_batch=500))
-    read.map(use, replicas=2, chunk=100, setup=setup, teardown=lambda r: note(str(down), r), name="use").write("memory", name="out")
+    read.map(use, replicas=2, chunk=100, setup=setup, teardown=lambda r: note(str(down), r), name="use").write(
+        "memory", name="out"
+    )
     job, records = drain(flow, spark, tmp_path)
     made, given = notes(up), notes(down)
     assert job.memory("out").num_rows == 1500
@@ -128,7 +136,9 @@ def test_setup_once_per_process_and_teardown_gives_back(spark: SparkSession, tmp
     assert job.teardowns == len(given)
 
 
-def test_static_width_from_the_environment(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_static_width_from_the_environment(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PENSTOCK_REPLICAS", "3")
     flow = ps.Flow("static")
     read = flow.read(stream(spark, 1000, per_batch=500))

@@ -79,11 +79,16 @@ def test_bad_rows_are_set_aside(spark: SparkSession, tmp_path: Path, on_error: s
     [
         (lambda b: b.drop_columns(["v"]), "column 'v' is declared but missing"),
         (lambda b: b.append_column("extra", b.column("v")), "column 'extra' was returned but is not declared"),
-        (lambda b: b.set_column(0, "i", pa.array(b.column("i").to_numpy().astype(float))), "column 'i' is declared int64"),
+        (
+            lambda b: b.set_column(0, "i", pa.array(b.column("i").to_numpy().astype(float))),
+            "column 'i' is declared int64",
+        ),
         (lambda b: 7, "must return a pyarrow RecordBatch or Table, it returned int"),
     ],
 )
-def test_another_schema_than_declared_names_the_column(spark: SparkSession, tmp_path: Path, fn: Any, names: str) -> None:
+def test_another_schema_than_declared_names_the_column(
+    spark: SparkSession, tmp_path: Path, fn: Any, names: str
+) -> None:
     flow = ps.Flow("schema")
     flow.read(stream(spark, 500)).map(fn, name="wrong").write("memory", name="out")
     with pytest.raises(ps.UserFunctionError, match=f"(?s)operator 'wrong'.*{names}"):
@@ -160,7 +165,11 @@ def test_plain_readers_never_see_a_batch_twice_or_half(spark: SparkSession, tmp_
 
     def look() -> None:
         while not job.await_end(0):
-            rows = ds.dataset(out, format="parquet").to_table().column("i").to_numpy() if any(out.glob("*.parquet")) else np.array([])
+            rows = (
+                ds.dataset(out, format="parquet").to_table().column("i").to_numpy()
+                if any(out.glob("*.parquet"))
+                else np.array([])
+            )
             batches = np.bincount((rows // 300).astype(int)) if len(rows) else np.array([])
             looks.append(len(rows))
             if len(np.unique(rows)) != len(rows) or not set(batches.tolist()) <= {300}:

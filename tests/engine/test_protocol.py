@@ -70,7 +70,10 @@ def test_plan_has_one_job_per_stateful_operator_and_streams_where_it_can(spark: 
 
 def test_union_split_sql_and_several_reads(spark: SparkSession, tmp_path: Path) -> None:
     flow = ps.Flow("shapes")
-    left, right = flow.read(stream(spark, 1000, per_batch=400), name="left"), flow.read(stream(spark, 600, per_batch=400), name="right")
+    left, right = (
+        flow.read(stream(spark, 1000, per_batch=400), name="left"),
+        flow.read(stream(spark, 600, per_batch=400), name="right"),
+    )
     low, high = left.split(lambda b: b.column("i").to_numpy() < 300, rest=True, name="parts")
     both = high.union(right, name="both")
     doubled = both.sql(lambda d: d.selectExpr("i * 2 as i", "k"), name="doubled")
@@ -155,7 +158,7 @@ def test_a_missing_manifest_is_refused(spark: SparkSession, tmp_path: Path) -> N
     for name in ledger.folder.names("manifests"):
         ledger.folder.delete(f"manifests/{name}")
     job = flow.start(spark, str(tmp_path / "ckpt"), available_now=True)
-    with pytest.raises(ps.CheckpointError, match="manifest of batch .* is missing"):
+    with pytest.raises(ps.CheckpointError, match="Spark runs batch .* but manifest .* is missing"):
         job.await_end(60)
     job.stop()
 

@@ -50,13 +50,16 @@ def rows(keys: list[str | None], totals: list[int], dead: list[bool], spread: in
 
 
 batches = st.lists(
-    st.tuples(st.dictionaries(KEYS, st.tuples(st.integers(-5, 5), st.booleans()), max_size=12), st.integers(1, 5)), max_size=14
+    st.tuples(st.dictionaries(KEYS, st.tuples(st.integers(-5, 5), st.booleans()), max_size=12), st.integers(1, 5)),
+    max_size=14,
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(batches, st.sampled_from([1, 3, 10**6]))
-def test_segments_equal_a_dictionary(history: list[tuple[dict[str | None, tuple[int, bool]], int]], spread: int) -> None:
+def test_segments_equal_a_dictionary(
+    history: list[tuple[dict[str | None, tuple[int, bool]], int]], spread: int
+) -> None:
     """Each batch changes some keys with another width; after each, lookups and the whole state are those of a dict."""
     with TemporaryDirectory() as root:
         folder = Folder(root)
@@ -67,7 +70,11 @@ def test_segments_equal_a_dictionary(history: list[tuple[dict[str | None, tuple[
             reports = []
             for task in range(width):
                 owned = group_mask(np.array([g for g in range(GROUPS) if g % width == task]))
-                mine = [k for k in changes if int(group_of(np.array([hash_of(k, spread)], dtype=np.uint64), GROUPS)[0]) % width == task]
+                mine = [
+                    k
+                    for k in changes
+                    if int(group_of(np.array([hash_of(k, spread)], dtype=np.uint64), GROUPS)[0]) % width == task
+                ]
                 table = rows(mine, [changes[k][0] for k in mine], [changes[k][1] for k in mine], spread)
                 report = KeyedSegments(folder, segments, ("k",), STATE).save(table, owned, "b", f"{number}-{task}")
                 if report is not None:
@@ -83,14 +90,18 @@ def test_segments_equal_a_dictionary(history: list[tuple[dict[str | None, tuple[
 
 
 def whole(folder: Folder, segments: list[Segment]) -> dict[Any, Any]:
-    table = KeyedSegments(folder, segments, ("k",), pa.schema([(HASH, pa.int64()), ("k", pa.string()), ("total", pa.int64())])).read_all()
+    table = KeyedSegments(
+        folder, segments, ("k",), pa.schema([(HASH, pa.int64()), ("k", pa.string()), ("total", pa.int64())])
+    ).read_all()
     return {row["k"]: row["total"] for row in table.to_pylist()}
 
 
 def looked_up(folder: Folder, segments: list[Segment], keys: list[str | None], spread: int) -> dict[Any, Any]:
     distinct = list(dict.fromkeys(keys))
     hashes = np.array([hash_of(key if key != "none such" else "39", spread) for key in distinct], dtype=np.uint64)
-    found, is_new = KeyedSegments(folder, segments, ("k",), STATE).lookup(hashes, pa.table({"k": pa.array(distinct, pa.string())}))
+    found, is_new = KeyedSegments(folder, segments, ("k",), STATE).lookup(
+        hashes, pa.table({"k": pa.array(distinct, pa.string())})
+    )
     values = found.column("total").to_pylist()
     assert [value is None for value in values] == is_new.tolist()
     return dict(zip(distinct, values, strict=True))

@@ -27,7 +27,15 @@ def test_counts_latency_and_parts(spark: SparkSession, tmp_path: Path, capsys: p
         return batch.slice(0, batch.num_rows // 2)
 
     start_us = int(time.time() * 1e6) - 10_000_000
-    frame = sources.replay(spark, rows, schema="i bigint, v double", schedule=sources.constant(100), total=600, start=start_us, max_rows=200)
+    frame = sources.replay(
+        spark,
+        rows,
+        schema="i bigint, v double",
+        schedule=sources.constant(100),
+        total=600,
+        start=start_us,
+        max_rows=200,
+    )
     flow = ps.Flow("measured")
     flow.read(frame).map(slow, replicas=2, chunk=50, name="slow").write("console", name="out", rows=3)
     job = flow.start(spark, str(tmp_path), available_now=True)
@@ -55,7 +63,9 @@ def test_counts_latency_and_parts(spark: SparkSession, tmp_path: Path, capsys: p
         assert record.parts["run"] >= 0.02
 
 
-def test_telemetry_can_be_off_and_latency_counts_from_the_cut_without_arrival(spark: SparkSession, tmp_path: Path) -> None:
+def test_telemetry_can_be_off_and_latency_counts_from_the_cut_without_arrival(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     flow = ps.Flow("quiet")
     flow.read(stream(spark, 400, per_batch=200).drop("scheduled")).write("memory", name="out")
     job = flow.start(spark, str(tmp_path / "on"), available_now=True)
@@ -92,7 +102,13 @@ def test_window_clock() -> None:
     assert (first["max_event"], first["watermark"], first["anchor"]) == (5_000_000, None, 100)
     assert in_force(first, spec, 200, idle=False) == 4_000_000
     assert in_force(first, spec, 100 + 8_000_000, idle=True) == 12_000_000
-    later = after(first, 4_000_000, [{"max_event": None}, {"max_event": 31_000_000, "first": [[3, 2], [90, 80]]}], spec, cut_us=300)
+    later = after(
+        first,
+        4_000_000,
+        [{"max_event": None}, {"max_event": 31_000_000, "first": [[3, 2], [90, 80]]}],
+        spec,
+        cut_us=300,
+    )
     assert (later["max_event"], later["anchor"]) == (31_000_000, 300)
     assert later["firsts"] == [(0, 70), (2, 80), (3, 90)]
     # A window that ends at 10 s is complete at 11 s, inside pane 1: the first row surely past it is in pane 2.

@@ -36,7 +36,8 @@ def read(spark: SparkSession, flow: ps.Flow, total: int, per_batch: int) -> ps.S
         schedule=sources.constant(1000), total=total, start=START_US, max_rows=per_batch,
     )  # fmt: skip
     stream = flow.read(frame, name="rows").sql(
-        lambda d: d.select("i", "k", F.timestamp_micros("event").alias("ts"), F.nanvl("v", F.lit(None)).alias("v")), name="timed"
+        lambda d: d.select("i", "k", F.timestamp_micros("event").alias("ts"), F.nanvl("v", F.lit(None)).alias("v")),
+        name="timed",
     )
     stream.time = "ts"
     return stream
@@ -52,7 +53,11 @@ def rows_of(spark: SparkSession, total: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("size", "slide", "lateness", "crash"),
-    [("4 s", "1 s", "1 s", None), ("2 s", "3 s", "0 s", None), ("3 s", None, "2 s", {2: "state", 3: "manifest", 4: "output"})],
+    [
+        ("4 s", "1 s", "1 s", None),
+        ("2 s", "3 s", "0 s", None),
+        ("3 s", None, "2 s", {2: "state", 3: "manifest", 4: "output"}),
+    ],
 )
 def test_stream_equals_oracle(
     spark: SparkSession, tmp_path: Path, size: str, slide: str | None, lateness: str, crash: dict[int, str] | None
@@ -61,7 +66,9 @@ def test_stream_equals_oracle(
     spec = ps.Time(size, slide=slide, lateness=lateness)
     flow = ps.Flow("windows")
     windowed = read(spark, flow, total, per_batch).window(spec, key="k", name="win")
-    windowed.aggregate(total=ps.sum("v"), n=ps.count(), some=ps.count("v"), avg=ps.mean("v")).write("memory", name="out")
+    windowed.aggregate(total=ps.sum("v"), n=ps.count(), some=ps.count("v"), avg=ps.mean("v")).write(
+        "memory", name="out"
+    )
     job = flow.start(spark, str(tmp_path), Changing(), available_now=True, crash=CrashPlan(crash or {}))
     assert job.await_end(120)
     job.stop()
@@ -75,7 +82,10 @@ def test_stream_equals_oracle(
             {"key": row["k"], "time": row["event"], "v": None if np.isnan(row["v"]) else row["v"]}
             for row in rows[at : at + per_batch]
         )
-    got = {(row["k"], micros(row["window"]["start"]), micros(row["window"]["end"])): row for row in job.memory("out").to_pylist()}
+    got = {
+        (row["k"], micros(row["window"]["start"]), micros(row["window"]["end"])): row
+        for row in job.memory("out").to_pylist()
+    }
     want = {(row["key"], row["start"], row["end"]): row for row in expected}
     assert job.memory("out").num_rows == len(want) == len(got) > 20
     assert set(got) == set(want)
@@ -85,7 +95,7 @@ def test_stream_equals_oracle(
 
 
 def micros(moment: Any) -> int:
-    return int(round(moment.timestamp() * 1e6))
+    return round(moment.timestamp() * 1e6)
 
 
 def test_batch_equals_sparks_own_window(spark: SparkSession) -> None:
@@ -96,7 +106,9 @@ def test_batch_equals_sparks_own_window(spark: SparkSession) -> None:
     flow = ps.Flow("batch")
     ours = flow.read(frame, time="ts").window(ps.Time("4 s", slide="1500 ms"), key="k")
     mine = ours.aggregate(s=ps.sum("v"), n=ps.count()).to_df()
-    native = frame.groupBy("k", F.window("ts", "4 seconds", "1500 milliseconds")).agg(F.sum("v").alias("s"), F.count("*").alias("n"))
+    native = frame.groupBy("k", F.window("ts", "4 seconds", "1500 milliseconds")).agg(
+        F.sum("v").alias("s"), F.count("*").alias("n")
+    )
     assert [(f.name, f.dataType) for f in mine.schema] == [(f.name, f.dataType) for f in native.schema]
     key = lambda row: (row["k"], row["window"]["start"])  # noqa: E731
     a, b = sorted(mine.collect(), key=key), sorted(native.collect(), key=key)

@@ -24,7 +24,9 @@ def rows(index: npt.NDArray[np.int64], random: np.random.Generator) -> dict[str,
     return {"i": index, "v": (index % 97).astype(np.float64)}
 
 
-def stream(spark: SparkSession, total: int = 6000, *, keys: int = 20, per_batch: int = 500, **options: Any) -> DataFrame:
+def stream(
+    spark: SparkSession, total: int = 6000, *, keys: int = 20, per_batch: int = 500, **options: Any
+) -> DataFrame:
     """A replay whose rows were all due long ago: batches are cut by the row cap alone, hence the same in every run."""
     return sources.replay(
         spark, rows, schema="i bigint, v double", keys={"k": sources.uniform(keys)}, schedule=sources.constant(RATE),
@@ -79,7 +81,11 @@ class Changing:
 
     def decide(self, observed: Any, current: Decision) -> Decision:
         self.calls += 1
-        return Decision(dict.fromkeys(current.widths, self.widths[self.calls % len(self.widths)]), current.lifetime_s, current.row_cap)
+        return Decision(
+            dict.fromkeys(current.widths, self.widths[self.calls % len(self.widths)]),
+            current.lifetime_s,
+            current.row_cap,
+        )
 
 
 def parquet(path: str | Path) -> pa.Table:

@@ -160,7 +160,7 @@ def test_the_message_goes_with_the_dead_letters(spark: SparkSession) -> None:
 
 
 def test_the_message_reaches_the_user(spark: SparkSession) -> None:
-    stream = ps.Flow("f").read(spark.range(0, 3, 1, 1)).stateful(widened, state_schema="n long", key="id")
+    stream = ps.Flow("f").read(spark.range(0, 3, 1, 1)).stateful(widened, state_schema="n long", key="id", replicas=1)
     message = (
         r"operator 'widened': \(stateful\) raised Undeclared: column 'more' was returned but is not declared; "
         r"declared are \['id'\]; batch 0, 3 rows of 3 keys"

@@ -84,6 +84,16 @@ class Flow:
         """The flow's sinks by name."""
         return dict(self._sinks)
 
+    def ancestors(self, port: str) -> set[str]:
+        """Return the names of the operators from which a port's rows come, its own included."""
+        found, waiting = set(), [op.owner(port)]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                waiting += [op.owner(source) for source in self._operators[name].inputs]
+        return found
+
     def graph(self) -> TemplateGraph:
         """Return the frozen template graph: tasks, streams, widths and wiring (thesis 001, 2.3.1).
 

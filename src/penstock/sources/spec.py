@@ -76,7 +76,7 @@ class ReplaySpec:
 
     def encoded(self) -> str:
         """As text, for Spark's options carry nothing else; functions of `__main__` go by value."""
-        return base64.b64encode(cloudpickle.dumps(self)).decode("ascii")  # type: ignore[no-untyped-call]
+        return base64.b64encode(cloudpickle.dumps(self)).decode("ascii")
 
 
 @lru_cache(maxsize=16)

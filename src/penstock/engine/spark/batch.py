@@ -19,7 +19,9 @@ def to_df(flow: Flow, port: str, spark: SparkSession | None = None) -> DataFrame
     """Return the DataFrame of a port."""
     reads = flow.reads
     if any(read.frame.isStreaming for read in reads):
-        raise FlowError(f"flow '{flow.name}'", "to_df() is for batch DataFrames, but it reads streams", "use flow.start(...)")
+        raise FlowError(
+            f"flow '{flow.name}'", "to_df() is for batch DataFrames, but it reads streams", "use flow.start(...)"
+        )
     session = spark or reads[0].frame.sparkSession
     return _Builder(flow, session).frame(port)
 
@@ -31,7 +33,7 @@ class _Builder:
 
     def frame(self, port: str) -> DataFrame:
         """Return the DataFrame of a port: native steps as they are, runs of Python steps in one crossing."""
-        node = self.flow.operators[port.split(".")[0]]
+        node = self.flow.operators[op.owner(port)]
         if isinstance(node, op.Read):
             return node.frame
         if isinstance(node, op.Sql):
@@ -49,7 +51,7 @@ class _Builder:
         steps: list[op.Operator] = []
         while not needs_exchange(node):
             steps.insert(0, node)
-            before = self.flow.operators[node.inputs[0].split(".")[0]]
+            before = self.flow.operators[op.owner(node.inputs[0])]
             if isinstance(before, (op.Read, op.Sql, op.Union)):
                 return Stage(0, root=node.inputs[0], steps=steps)
             node = before
@@ -85,6 +87,3 @@ class _Builder:
         if isinstance(node, op.Stateful):
             return frames.keyed_exchange(frame, node, width)
         return frames.pane_exchange(frame, node, width, None, None)
-
-
-

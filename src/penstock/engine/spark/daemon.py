@@ -14,7 +14,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy  # noqa: E402, F401
 import pandas  # noqa: E402, F401
 import pyarrow.compute  # noqa: E402, F401
-import pyspark.sql.worker.plan_data_source_read  # noqa: E402, F401
+import pyspark.sql.worker.plan_data_source_read  # noqa: E402
 import pyspark.worker  # noqa: E402, F401
 from pyspark.daemon import manager  # noqa: E402
 

@@ -90,7 +90,9 @@ class Folder:
             source = pa.memory_map(path) if self.local else self.system.open_input_file(path)
             buffer = source.read_buffer() if crc is not None or self.local else None
         except (FileNotFoundError, OSError) as error:
-            raise CheckpointError(f"{path}: cannot be read ({error}). Remedy: restore it from a copy of the checkpoint.") from error
+            raise CheckpointError(
+                f"{path}: cannot be read ({error}). Remedy: restore it from a copy of the checkpoint."
+            ) from error
         if crc is not None and buffer is not None and zlib.crc32(buffer) != crc:
             raise CheckpointError(
                 f"{path}: checksum does not match its manifest, the file is damaged. Remedy: restore the file, or go "

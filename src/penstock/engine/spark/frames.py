@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
@@ -63,8 +64,11 @@ class PythonStage:
     """
 
     def __init__(self, program: Program, schema: StructType | str) -> None:
-        run: Callable[..., Any] = program.run
-        self._udf = pandas_udf(lambda batches: run(batches), returnType=schema, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return program.run(batches)
+
+        kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+        self._udf: Any = pandas_udf(run, returnType=schema, functionType=kind)  # type: ignore[call-overload]
         self._columns: dict[tuple[str, ...], Any] = {}
 
     def apply(self, frame: DataFrame) -> DataFrame:

@@ -10,18 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from penstock.control.decision import Decision, Policy
-from penstock.engine.spark import frames
 from penstock.engine.spark.crash import CrashPlan
+from penstock.engine.spark.framer import Framer
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.measure import Measured, batch_record
 from penstock.engine.spark.offsets import OffsetLog, Offsets
-from penstock.engine.spark.program import BATCH_PROPERTY, INDEX_BITS
+from penstock.engine.spark.program import BATCH_PROPERTY
 from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.sinks import Publisher, load
-from penstock.engine.spark.stages import JobPlan, Plan, Stage, cut
+from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of
 from penstock.engine.spark.state import GROUPS, Segment, fold
 from penstock.engine.spark.watermarks import after, in_force
 from penstock.errors import UserFunctionError
@@ -30,7 +29,6 @@ from penstock.flow.flow import Flow
 from penstock.observe.record import BatchRecord
 from penstock.sources.limits import write_limits
 from penstock.windows.panes import needed_from
-
 
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
 
@@ -73,9 +71,8 @@ class Host:
         self.listeners: list[Any] = []
         self._left_at: float | None = None
         self._cut_at = 0.0
-        self._stages: dict[tuple[str, str], frames.PythonStage] = {}
         self._windows = {n.name: n for n in flow.operators.values() if isinstance(n, op.Window)}
-        self._arrival = {read.name: read.arrival for read in flow.reads}
+        self.framer = Framer(flow, self.plan, spark, self.programs)
 
     # -- one batch -------------------------------------------------------------------------------
 
@@ -119,7 +116,7 @@ class Host:
             if entry["idle"] and not self._has_work(job, before, entry):
                 continue
             with measured.part("plan"):
-                frame = self._frame(batch, job, document, entry)
+                frame = self.framer.frame(batch, job, document, entry, few=self._rows_before() < FEW_ROWS)
             with measured.part("run"):
                 self._run(job, frame, document, reports)
             for stage in job.stages:
@@ -190,33 +187,12 @@ class Host:
     def _downstream_of_windows(self) -> set[str]:
         reached: set[str] = set(self._windows)
         for node in self.flow.operators.values():
-            if any(port.split(".")[0] in reached for port in node.inputs):
+            if any(op.owner(port) in reached for port in node.inputs):
                 reached.update(node.outputs)
                 reached.add(node.name)
         return reached
 
-    # -- frames and jobs -------------------------------------------------------------------------
-
-    def _frame(self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any]) -> DataFrame:
-        first = job.stages[0]
-        frame = self._native(batch, first.root, document, first)
-        for stage in job.stages:
-            frame = self._exchange(frame, stage, entry)
-            frame = self._stage(stage).apply(frame)
-        return frame
-
-    def _exchange(self, frame: DataFrame, stage: Stage, entry: dict[str, Any]) -> DataFrame:
-        node = stage.head
-        if node is None:
-            return frame
-        width = entry["widths"][node.name]
-        few = self._rows_before() < FEW_ROWS
-        if isinstance(node, op.Map):
-            return frames.farm_exchange(frame, node, width, few)
-        if isinstance(node, op.Stateful):
-            return frames.keyed_exchange(frame, node, width, few)
-        arrival = next((a for a in self._arrival.values() if a and a in frame.columns), None)
-        return frames.pane_exchange(frame, node, width, entry["watermarks"][node.name], arrival, few)
+    # -- jobs ------------------------------------------------------------------------------------
 
     def _rows_before(self) -> int:
         """Return the rows of the last batch, a guess at this one's."""
@@ -227,57 +203,9 @@ class Host:
         need = max(1, -(-self._rows_before() // FEW_ROWS))
         return widths | {name: min(most, need) for name, most in self.automatic.items()}
 
-    def _native(self, batch: DataFrame, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
-        """Return the DataFrame of a port: a source, a native step, or what an earlier job tapped."""
-        node = self.flow.operators[port.split(".")[0]]
-        if port not in self.plan.native:
-            return self._tapped(port, document, reader)
-        if isinstance(node, op.Read):
-            reads = self.flow.reads
-            alone = len(reads) == 1 and not self._windows
-            return frames.source_frame(batch, reads.index(node), alone)
-        inputs = [self._native(batch, name, document, None) for name in node.inputs]
-        if isinstance(node, op.Sql):
-            return node.fn(inputs[0])
-        united = inputs[0]
-        for other in inputs[1:]:
-            united = united.unionByName(other)
-        return united
-
-    def _tapped(self, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
-        """Return a DataFrame that reads a tap back; with positions where the reader is an exchange that needs them."""
-        owner = next(stage for stage in self.plan.stages if port in stage.taps)
-        node = reader.head if reader is not None else None
-        needs_positions = isinstance(node, (op.Map, op.Stateful))
-        chunk = (node.chunk if isinstance(node, op.Map) else 1 << INDEX_BITS) if needs_positions else 0
-        schema = self.programs.schema_of(port)
-        key = (f"tap {port}", f"{chunk}")
-        if key not in self._stages:
-            program = self.programs.tap_reader(port, isinstance(owner.head, op.Map), chunk)
-            self._stages[key] = frames.PythonStage(program, frames.onward_schema(schema) if needs_positions else schema)
-        files = max(1, len(document["taps"].get(port, [])))
-        return self._stages[key].apply(self.spark.range(0, files, 1, files).select(F.col("id")))
-
-    def _stage(self, stage: Stage) -> frames.PythonStage:
-        key = ("stage", stage.name)
-        if key not in self._stages:
-            source = self._source_of(stage)
-            program = self.programs.build(stage, source)
-            schema = frames.report_schema() if stage.outlet is None else frames.onward_schema(self.programs.schema_of(stage.outlet))
-            self._stages[key] = frames.PythonStage(program, schema)
-        return self._stages[key]
-
-    def _source_of(self, stage: Stage) -> tuple[str, str] | None:
-        """Return (source, arrival column) if the stage reads native rows that still carry the arrival time."""
-        if stage.root not in self.plan.native:
-            return None
-        schema = self.programs.schema_of(stage.root)
-        for source, arrival in self._arrival.items():
-            if arrival and arrival in schema.names and source in ancestors(self.flow, stage.root):
-                return (source, arrival)
-        return None
-
-    def _run(self, job: JobPlan, frame: DataFrame, document: dict[str, Any], reports: dict[str, list[dict[str, Any]]]) -> None:
+    def _run(
+        self, job: JobPlan, frame: DataFrame, document: dict[str, Any], reports: dict[str, list[dict[str, Any]]]
+    ) -> None:
         context = self.spark.sparkContext
         context.setLocalProperty(BATCH_PROPERTY, json.dumps(document))
         try:
@@ -314,7 +242,12 @@ class Host:
     # -- the end of a batch ----------------------------------------------------------------------
 
     def _manifest(
-        self, number: int, before: dict[str, Any], entry: dict[str, Any], document: dict[str, Any], reports: dict[str, list[dict[str, Any]]]
+        self,
+        number: int,
+        before: dict[str, Any],
+        entry: dict[str, Any],
+        document: dict[str, Any],
+        reports: dict[str, list[dict[str, Any]]],
     ) -> dict[str, Any]:
         every = [report for found in reports.values() for report in found]
         state = {name: [Segment(**s) for s in segments] for name, segments in before["state"].items()}
@@ -341,11 +274,17 @@ class Host:
     def _publish(self, batch: DataFrame, number: int, manifest: dict[str, Any], measured: Measured) -> None:
         with measured.part("sink"):
             done = self.ledger.published(number)
-            document = {"id": number, "run": self.run, "folder": self.ledger.folder.root, "taps": manifest["outputs"], "widths": {}}
+            document = {
+                "id": number,
+                "run": self.run,
+                "folder": self.ledger.folder.root,
+                "taps": manifest["outputs"],
+                "widths": {},
+            }
 
             def frame_of(port: str) -> DataFrame:
                 self.spark.sparkContext.setLocalProperty(BATCH_PROPERTY, json.dumps(document))
-                return self._tapped(port, document, None)
+                return self.framer.tapped(port, document, None)
 
             for name, sink in self.flow.sinks.items():
                 if name in done:
@@ -366,15 +305,17 @@ class Host:
 
     def _ordered(self, port: str) -> bool:
         """Whether a port's rows go out in the order of their chunks: fused steps do, farms if they say so."""
-        owner = next(stage for stage in self.plan.stages if port in stage.taps)
+        owner = owner_of(self.plan, port)
         return owner.head is None or (isinstance(owner.head, op.Map) and owner.head.ordered)
 
     def _after(self, number: int, manifest: dict[str, Any], measured: Measured) -> None:
         with measured.part("control"):
             self.ledger.purge(number, self.keep)
             decided = self.policy.decide(self.latest, self.decision)
-            limits = {node.name: node.width for node in self.flow.operators.values() if getattr(node, "width", None)}
-            widths = {name: width.clamp(decided.widths.get(name, self.decision.widths[name])) for name, width in limits.items()}
+            widths = {
+                name: self.flow.operators[name].width.clamp(decided.widths.get(name, width))  # type: ignore[attr-defined]
+                for name, width in self.decision.widths.items()
+            }
             if decided.row_cap != self.decision.row_cap:
                 self.set_row_cap(decided.row_cap)
             measured.decision = self.decision
@@ -403,14 +344,3 @@ class Host:
     def _crash(self, point: str, number: int) -> None:
         if self.crash is not None:
             self.crash.here(point, number)
-
-
-def ancestors(flow: Flow, port: str) -> set[str]:
-    """Return the operators from which a port's rows come."""
-    found, waiting = set(), [port.split(".")[0]]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += [source.split(".")[0] for source in flow.operators[name].inputs]
-    return found

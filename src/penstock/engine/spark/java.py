@@ -22,7 +22,7 @@ def version_of(java: str | Path) -> int | None:
     True
     """
     try:
-        shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30)
+        shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "(\d+)(?:\.(\d+))?', shown.stderr + shown.stdout)

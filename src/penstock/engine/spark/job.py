@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +25,7 @@ from penstock.engine.spark.state import GROUPS, KeyedSegments, Segment
 from penstock.errors import CheckpointError, FlowError, JobFailed
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
+from penstock.flow.identity import identity
 from penstock.observe.record import BatchRecord
 from penstock.observe.report import Report
 from penstock.observe.telemetry import TelemetryLog, read, telemetry_dir
@@ -66,9 +66,11 @@ class Job:
         self.flow, self.spark, self.checkpoint = flow, spark, str(checkpoint)
         self.available_now, self.restarts = available_now, restarts
         self.ledger = Ledger(self.checkpoint)
-        self.ledger.claim(flow.explain().splitlines(), {"groups": GROUPS})
+        self.ledger.claim(identity(flow), {"groups": GROUPS})
         self._control(max_rows, max_seconds)
-        widths = {name: initial_width(node, spark) for name, node in flow.operators.items() if getattr(node, "width", None)}
+        widths = {
+            name: initial_width(node, spark) for name, node in flow.operators.items() if getattr(node, "width", None)
+        }
         decision = Decision(widths, lifetime, max_rows)
         self.host = Host(
             flow,
@@ -139,7 +141,9 @@ class Job:
                 return
             if time.monotonic() > deadline:
                 done.set()
-                raise JobFailed(f"flow '{self.flow.name}': not drained within {timeout} s. Remedy: wait longer, or cap the source.")
+                raise JobFailed(
+                    f"flow '{self.flow.name}': not drained within {timeout} s. Remedy: wait longer, or cap the source."
+                )
 
     def report(self, last: float | None = None) -> Report:
         """Return the report of what was measured, of the last so many seconds if given."""
@@ -153,7 +157,9 @@ class Job:
         """Return what a memory sink holds as an Arrow table."""
         tables = self.host.publisher.memory
         if sink not in tables:
-            raise FlowError(f"sink '{sink}'", "there is no memory sink of this name", f"use one of {', '.join(tables) or 'none'}")
+            raise FlowError(
+                f"sink '{sink}'", "there is no memory sink of this name", f"use one of {', '.join(tables) or 'none'}"
+            )
         schema = self.host.programs.arrow(self.host.programs.schema_of(self.flow.sinks[sink].port))
         return pa.concat_tables([schema.empty_table(), *tables[sink]])
 
@@ -213,7 +219,8 @@ class Job:
             in_a_row += 1
             if in_a_row > self.restarts:
                 self.error = JobFailed(
-                    f"flow '{self.flow.name}' failed {in_a_row} times in a row, the last time with: {first_lines(fault)}. "
+                    f"flow '{self.flow.name}' failed {in_a_row} times in a row, the last time with: "
+                    f"{first_lines(fault)}. "
                     "The checkpoint is intact. Remedy: cure the cause and start again on it."
                 )
                 break
@@ -276,7 +283,11 @@ class Job:
             spec = getattr(getattr(node, "frame", None), "_penstock_replay", None)
             if not isinstance(node, op.Read) or spec is None or not node.frame.isStreaming:
                 continue
-            limits = replace(spec.limits, max_rows=max_rows or spec.limits.max_rows, max_seconds=max_seconds or spec.limits.max_seconds)
+            limits = replace(
+                spec.limits,
+                max_rows=max_rows or spec.limits.max_rows,
+                max_seconds=max_seconds or spec.limits.max_seconds,
+            )
             control = spec.control or str(local_folder(self.checkpoint) / "penstock" / f"control-{name}.json")
             frame = frame_of(self.spark, replace(spec, limits=limits, control=control))
             self.flow._operators[name] = replace(node, frame=frame)
@@ -302,4 +313,6 @@ def local_folder(checkpoint: str) -> Path:
 
 def first_lines(error: BaseException, lines: int = 6) -> str:
     """Return an error's type and the start of its text, which is where Spark says what happened."""
-    return f"{type(error).__name__}: " + " | ".join(line.strip() for line in str(error).splitlines()[:lines] if line.strip())
+    return f"{type(error).__name__}: " + " | ".join(
+        line.strip() for line in str(error).splitlines()[:lines] if line.strip()
+    )

@@ -58,7 +58,9 @@ class KeyedHead:
         segments = [Segment(**entry) for entry in task.batch.get("state", {}).get(self.operator, [])]
         store = None
         if task.folder is not None:
-            store = KeyedSegments(task.folder, segments, self.key, self.state_schema, len(task.batch["routes"][self.operator]))
+            store = KeyedSegments(
+                task.folder, segments, self.key, self.state_schema, len(task.batch["routes"][self.operator])
+            )
             known, is_new = store.lookup(hashes, keys)
         else:  # a batch DataFrame: every key begins and ends here
             known = self.state_schema.empty_table().take(pa.nulls(len(first), pa.int64()))
@@ -74,7 +76,9 @@ class KeyedHead:
             task.emit(self.operator, batch, task.partition << CHUNK_BITS)
             yield
 
-    def _call(self, rows: pa.RecordBatch, state: KeyedState, counters: Counters, task: TaskRun) -> tuple[list[pa.RecordBatch], KeyedState]:
+    def _call(
+        self, rows: pa.RecordBatch, state: KeyedState, counters: Counters, task: TaskRun
+    ) -> tuple[list[pa.RecordBatch], KeyedState]:
         before = time.perf_counter()
         counters.calls += 1
         try:
@@ -84,8 +88,11 @@ class KeyedHead:
                 raise Undeclared(message)
             out = [] if given[0] is None else [conform(b, self.schema) for b in as_batches(given[0])]
         except Exception as error:
-            text = f"(stateful) raised {type(error).__name__}: {error}; batch {task.batch['id']}, {rows.num_rows} rows of {len(state)} keys"
-            raise FunctionFailed(self.operator, f"{text}; {self._first_bad_key(rows, state)}\n{user_trace(error)}") from error
+            text = f"(stateful) raised {type(error).__name__}: {error}; batch {task.batch['id']}, "
+            text += f"{rows.num_rows} rows of {len(state)} keys"
+            raise FunctionFailed(
+                self.operator, f"{text}; {self._first_bad_key(rows, state)}\n{user_trace(error)}"
+            ) from error
         spent = time.perf_counter() - before
         counters.busy += spent
         counters.service.append(spent)
@@ -97,18 +104,27 @@ class KeyedHead:
         for slot in range(len(state)):
             mask = state.slots == slot
             alone = KeyedState(
-                np.zeros(int(mask.sum()), dtype=np.int64), state.keys.slice(slot, 1), state.table.slice(slot, 1), state.is_new[slot : slot + 1]
+                np.zeros(int(mask.sum()), dtype=np.int64),
+                state.keys.slice(slot, 1),
+                state.table.slice(slot, 1),
+                state.is_new[slot : slot + 1],
             )
             mine = rows.filter(pa.array(mask))
             try:
                 self.fn(mine, alone)
             except Exception:
-                return f"first bad key {alone.keys.to_pylist()[0]}, whose first row is {mine.slice(0, 1).to_pylist()[0]}"
+                return (
+                    f"first bad key {alone.keys.to_pylist()[0]}, whose first row is {mine.slice(0, 1).to_pylist()[0]}"
+                )
         return "no single key fails alone"
 
-    def _save(self, store: KeyedSegments, hashes: Any, keys: pa.Table, after: KeyedState, task: TaskRun, counters: Counters) -> None:
+    def _save(
+        self, store: KeyedSegments, hashes: Any, keys: pa.Table, after: KeyedState, task: TaskRun, counters: Counters
+    ) -> None:
         if len(after) != len(hashes):
-            raise FunctionFailed(self.operator, f"returned the state of {len(after)} keys for {len(hashes)}: use state.update(...)")
+            raise FunctionFailed(
+                self.operator, f"returned the state of {len(after)} keys for {len(hashes)}: use state.update(...)"
+            )
         table = pa.table({HASH: pa.array(hashes.view(np.int64))})
         for source in (keys, after.table):
             for name in source.column_names:
@@ -126,7 +142,9 @@ def slots_of(table: pa.Table, key: tuple[str, ...]) -> tuple[npt.NDArray[np.int6
     codes: npt.NDArray[np.int64] | None = None
     for name in key:
         column = table.column(name).combine_chunks()
-        encoded = column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column, null_encoding="encode")
+        encoded = (
+            column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column, null_encoding="encode")
+        )
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = indices if codes is None else codes * len(encoded.dictionary) + indices
     assert codes is not None
@@ -152,11 +170,15 @@ class WindowHead:
         counters = task.counters.setdefault(self.operator, Counters())
         table = gather(batches)
         before = time.perf_counter()
-        closing = task.batch["windows"][self.operator] if task.folder is not None else {"closed": None, "watermark": None}
+        closing = (
+            task.batch["windows"][self.operator] if task.folder is not None else {"closed": None, "watermark": None}
+        )
         fresh = self._fresh(table, task, counters)
         if task.folder is None:  # a batch DataFrame: all windows close at once
             log = fresh
-            result = close_windows(log, self.key, self.spec, self.outputs, None, END_OF_TIME) if log is not None else None
+            result = (
+                close_windows(log, self.key, self.spec, self.outputs, None, END_OF_TIME) if log is not None else None
+            )
         else:
             result = self._close(task, closing)
             self._keep(fresh, closing["watermark"], task, counters)
@@ -211,7 +233,9 @@ class WindowHead:
 
     def _close(self, task: TaskRun, closing: dict[str, Any]) -> pa.Table | None:
         watermark, closed = closing["watermark"], closing["closed"]
-        if watermark is None or (closed is not None and self.spec.last_closed(watermark) <= self.spec.last_closed(closed)):
+        if watermark is None or (
+            closed is not None and self.spec.last_closed(watermark) <= self.spec.last_closed(closed)
+        ):
             return None  # no window end was passed: the log need not be read
         log = self._log(task, self._segments(task))
         if log is None or log.num_rows == 0:
@@ -245,7 +269,9 @@ class WindowHead:
     def _finish(self, result: pa.Table) -> pa.RecordBatch:
         """Return results in their public form: key columns, window struct, outputs."""
         field = self.schema.field("window")
-        stamps = [result.column(name).combine_chunks().cast(field.type.field(i).type) for i, name in enumerate((START, END))]
+        stamps = [
+            result.column(name).combine_chunks().cast(field.type.field(i).type) for i, name in enumerate((START, END))
+        ]
         window = pa.StructArray.from_arrays(stamps, fields=[field.type.field(0), field.type.field(1)])
         arrays = []
         for name in self.schema.names:

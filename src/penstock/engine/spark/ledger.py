@@ -53,7 +53,8 @@ class Ledger:
         if known["flow"] != description:
             changes = [line for line in difflib.ndiff(known["flow"], description) if line[0] in "+-"]
             raise CheckpointError(
-                f"checkpoint {self.checkpoint} belongs to another flow (- it, + this):\n" + "\n".join(changes)
+                f"checkpoint {self.checkpoint} belongs to another flow (- it, + this):\n"
+                + "\n".join(changes)
                 + "\nRemedy: start the changed flow on a new checkpoint, or change it back."
             )
         settings_then: dict[str, Any] = known["settings"]
@@ -70,7 +71,7 @@ class Ledger:
         manifest = self.manifest(batch - 1)
         if manifest is None:
             raise CheckpointError(
-                f"checkpoint {self.checkpoint}: Spark runs batch {batch}, but the manifest of batch {batch - 1} is missing. "
+                f"checkpoint {self.checkpoint}: Spark runs batch {batch}, but manifest {batch - 1} is missing. "
                 "Remedy: restore the folder penstock/manifests, or start on a new checkpoint."
             )
         return manifest
@@ -113,35 +114,33 @@ class Ledger:
         files stay as long as the oldest kept manifest names them.
         """
         oldest = batch - keep
-        if oldest <= 0:
-            return
-        if self._purged_to is None:  # after a restart: everything below may still be there
-            present = [int(name) for name in self.folder.names("files") if name.isdigit()]
-            self._with_live_files = {number for number in present if number < oldest}
-            start = min([number for name in self.folder.names("manifests") if name.isdigit() for number in [int(name)]], default=oldest)
-        else:
-            start = self._purged_to
-        kept = self.manifest(oldest)
+        kept = self.manifest(oldest) if oldest > 0 else None
         if kept is None:
             return
+        start = self._first_kept(oldest) if self._purged_to is None else self._purged_to
+        self._with_live_files |= set(range(start, oldest))
         live: dict[int, set[str]] = {}
         for segments in kept["state"].values():
             for segment in segments:
                 folder, name = segment["file"].split("/")[1:]
                 live.setdefault(int(folder), set()).add(name)
-        self._with_live_files |= set(range(start, oldest))
-        for number in sorted(self._with_live_files):
-            if number >= oldest:
-                continue
-            needed = live.get(number, set())
-            if not needed:
-                self.folder.delete_folder(f"files/{number:08d}")
-                self._with_live_files.discard(number)
-            else:
-                for name in self.folder.names(f"files/{number:08d}"):
-                    if name not in needed:
-                        self.folder.delete(f"files/{number:08d}/{name}")
+        for number in sorted(n for n in self._with_live_files if n < oldest):
+            self._purge_files(number, live.get(number, set()))
         for number in range(start, oldest):
             for kind in ("log", "manifests", "sinks"):
                 self.folder.delete(f"{kind}/{number:08d}")
         self._purged_to = oldest
+
+    def _first_kept(self, oldest: int) -> int:
+        """After a restart: note the file folders below `oldest`, return the first manifest that is there."""
+        self._with_live_files = {int(n) for n in self.folder.names("files") if n.isdigit() and int(n) < oldest}
+        return min((int(name) for name in self.folder.names("manifests") if name.isdigit()), default=oldest)
+
+    def _purge_files(self, number: int, needed: set[str]) -> None:
+        if not needed:
+            self.folder.delete_folder(f"files/{number:08d}")
+            self._with_live_files.discard(number)
+            return
+        for name in self.folder.names(f"files/{number:08d}"):
+            if name not in needed:
+                self.folder.delete(f"files/{number:08d}/{name}")

@@ -93,8 +93,8 @@ def source_rows(flow: Flow, plan: Plan, measured: Measured) -> tuple[int, int | 
     """Return rows read, backlog and rows due: from the offsets of replay sources, else from the first stages."""
     cut_us = measured.entry.get("cut_us", int(measured.entered * 1e6))
     offsets, before = measured.entry.get("offsets", []), measured.entry.get("offsets_before") or []
-    specs = [getattr(read.frame, "_penstock_replay", None) for read in flow.reads]
-    if specs and all(specs) and len(offsets) == len(specs):
+    specs = [spec for read in flow.reads if (spec := getattr(read.frame, "_penstock_replay", None)) is not None]
+    if len(specs) == len(flow.reads) == len(offsets):
         ends = [offset["row"] for offset in offsets]
         starts = [offset["row"] for offset in before] if before else [0] * len(ends)
         wanted = sum(due(spec, offset["start_us"], cut_us) for spec, offset in zip(specs, offsets, strict=True))
@@ -123,7 +123,10 @@ def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
         for entry in mine:
             service = service.merge(Moments.from_json(entry["service"]))
             arrivals = arrivals.merge(Moments.from_json(entry["arrivals"]))
-        total = {key: sum(entry[key] for entry in mine) for key in ("rows_in", "rows_out", "calls", "skipped", "setups", "state_rows", "state_bytes")}
+        total = {
+            key: sum(entry[key] for entry in mine)
+            for key in ("rows_in", "rows_out", "calls", "skipped", "setups", "state_rows", "state_bytes")
+        }
         yield OperatorStats(
             name=node.name,
             kind=node.kind,
@@ -163,8 +166,6 @@ def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], 
     Without an arrival column a row counts from the cut of its batch. A window result counts from the
     arrival of the row (or tick) that completed it.
     """
-    from penstock.engine.spark.host import ancestors  # noqa: PLC0415 - shares one walk over the graph
-
     points: dict[str, list[tuple[list[int], list[int]]]] = {}
     for found in measured.reports.values():
         per_stage: dict[str, list[tuple[list[int], list[int]]]] = {}
@@ -178,7 +179,7 @@ def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], 
     result: dict[str, LogHistogram] = {}
     origin = "cut"
     for name, seen_at in measured.visible.items():
-        upstream = ancestors(flow, flow.sinks[name].port)
+        upstream = flow.ancestors(flow.sinks[name].port)
         windows = [flow.operators[node] for node in upstream if isinstance(flow.operators[node], op.Window)]
         micros = seen_at * 1e6
         if windows:
@@ -190,7 +191,9 @@ def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], 
                 values = np.concatenate([np.maximum(0.0, micros - np.array(arrived)) / 1e6 for arrived, _ in entries])
                 histogram = LogHistogram.of(values, np.concatenate([np.array(weights) for _, weights in entries]))
             elif measured.rows_out.get(name):
-                histogram = LogHistogram.of(np.array([max(0.0, micros - cut_us) / 1e6]), np.array([measured.rows_out[name]]))
+                histogram = LogHistogram.of(
+                    np.array([max(0.0, micros - cut_us) / 1e6]), np.array([measured.rows_out[name]])
+                )
             else:
                 histogram = LogHistogram()
         if from_arrival:

@@ -90,6 +90,7 @@ class Counters:
     reached: list[float] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
+        """Return what a report carries."""
         gaps = np.diff(np.array(self.reached)) if len(self.reached) > 1 else np.empty(0)
         return {
             "rows_in": self.rows_in,
@@ -114,18 +115,19 @@ class Tap:
         self.stamps: list[int] = []
 
     def add(self, batch: pa.RecordBatch, chunk: int) -> None:
+        """Keep a batch with the stamp of its chunk."""
         if batch.num_rows:
             self.batches.append(conform(batch, self.schema))
             self.stamps.append(chunk)
 
     def close(self, folder: Folder, file: str) -> dict[str, Any] | None:
+        """Write the file and return what the manifest needs to know of it; None if there were no rows."""
         if not self.batches:
             return None
         table = pa.Table.from_batches(self.batches, self.schema)
-        sizes = [batch.num_rows for batch in self.batches]
         buffer, crc = arrow_bytes(table)
         folder.write(file, buffer)
-        return {"file": file, "rows": table.num_rows, "bytes": buffer.size, "crc": crc, "stamps": self.stamps, "sizes": sizes}
+        return {"file": file, "rows": table.num_rows, "bytes": buffer.size, "crc": crc, "stamps": self.stamps}
 
 
 # Kept across tasks in a worker process: what `setup` returned, by (run, operator).
@@ -160,11 +162,14 @@ class TaskRun:
         self.out_rows = 0
         self.rows_read = 0
         self.telemetry = bool(self.batch.get("telemetry", True))
-        enter(Replica(program.stage, self.partition, self.batch.get("widths", {}).get(program.stage, 1), self.batch["id"]))
+        enter(
+            Replica(program.stage, self.partition, self.batch.get("widths", {}).get(program.stage, 1), self.batch["id"])
+        )
 
     # -- the run ---------------------------------------------------------------------------------
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Feed the head, stream results on, and end with the report."""
         started, error = time.time(), None
         try:
             for _ in self.program.head.feed(self._timed(batches), self):
@@ -213,7 +218,9 @@ class TaskRun:
     def _positions(self, rows: int, chunk: int) -> Any:
         if self.program.keep_chunks:
             if rows >> INDEX_BITS:
-                raise FunctionFailed(self.program.stage, f"returned {rows} rows for one chunk, at most {1 << INDEX_BITS} are allowed")
+                raise FunctionFailed(
+                    self.program.stage, f"returned {rows} rows for one chunk, at most {1 << INDEX_BITS} are allowed"
+                )
             return (chunk << INDEX_BITS) + np.arange(rows, dtype=np.int64)
         size = self.program.outlet_chunk
         row = np.arange(self.out_rows, self.out_rows + rows, dtype=np.int64)
@@ -252,7 +259,9 @@ class TaskRun:
             counters.rows_out += piece.num_rows
             self.emit(port, piece, chunk)
 
-    def _call(self, step: Step, counters: Counters, batch: pa.RecordBatch, arguments: tuple[Any, ...]) -> list[tuple[str, pa.RecordBatch]]:
+    def _call(
+        self, step: Step, counters: Counters, batch: pa.RecordBatch, arguments: tuple[Any, ...]
+    ) -> list[tuple[str, pa.RecordBatch]]:
         """Call the user's function once and check what it gives back."""
         before = time.perf_counter()
         counters.calls += 1
@@ -273,7 +282,13 @@ class TaskRun:
         return out
 
     def _recover(
-        self, step: Step, counters: Counters, batch: pa.RecordBatch, arguments: tuple[Any, ...], chunk: int, error: Exception
+        self,
+        step: Step,
+        counters: Counters,
+        batch: pa.RecordBatch,
+        arguments: tuple[Any, ...],
+        chunk: int,
+        error: Exception,
     ) -> list[tuple[str, pa.RecordBatch]]:
         """Find the rows a function fails on by calling it row by row; stop, skip or set them aside."""
         good: list[tuple[str, pa.RecordBatch]] = []
@@ -304,7 +319,9 @@ class TaskRun:
             try:
                 _resources[key] = (step.setup(), step.teardown)
             except Exception as error:
-                raise FunctionFailed(step.name, f"setup raised {type(error).__name__}: {error}\n{user_trace(error)}") from error
+                raise FunctionFailed(
+                    step.name, f"setup raised {type(error).__name__}: {error}\n{user_trace(error)}"
+                ) from error
             counters.setups += 1
         return _resources[key][0]
 

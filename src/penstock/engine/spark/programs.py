@@ -31,7 +31,7 @@ class ProgramBuilder:
 
     def schema_of(self, port: str) -> StructType:
         """Return the declared schema of a port."""
-        return nullable(self.flow.operators[port.split(".")[0]].outputs[port])
+        return nullable(self.flow.operators[op.owner(port)].outputs[port])
 
     def build(self, stage: Stage, arrival: tuple[str, str] | None) -> Program:
         """Return the program of a stage in a streaming job."""
@@ -68,7 +68,9 @@ class ProgramBuilder:
 
     def step(self, node: op.Operator) -> Step:
         """Return one operator as a worker calls it."""
-        step = Step(node.name, node.kind, node.inputs, {port: self.arrow(schema) for port, schema in node.outputs.items()})
+        step = Step(
+            node.name, node.kind, node.inputs, {port: self.arrow(schema) for port, schema in node.outputs.items()}
+        )
         if isinstance(node, op.Map):
             step.functions, step.on_error = (node.fn,), node.on_error
             step.setup, step.teardown = node.setup, node.teardown

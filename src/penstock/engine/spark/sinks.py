@@ -45,8 +45,8 @@ class Publisher:
             try:
                 sink.fn(table, batch)
             except Exception as error:
-                message = f"sink '{name}' (function) raised {type(error).__name__}: {error}; batch {batch}, {table.num_rows} rows"
-                raise UserFunctionError(message) from error
+                what = f"raised {type(error).__name__}: {error}; batch {batch}, {table.num_rows} rows"
+                raise UserFunctionError(f"sink '{name}' (function) {what}") from error
         elif sink.format == "memory":
             self.memory[name].append(table)
         elif sink.format == "console":
@@ -81,6 +81,6 @@ class Publisher:
 
     def _print(self, sink: Sink, batch: int, table: pa.Table) -> None:
         shown = int(sink.options.get("rows", 20))
-        print(f"--- {sink.name}, batch {batch}: {table.num_rows} rows")  # noqa: T201 - this is what a console sink is for
+        print(f"--- {sink.name}, batch {batch}: {table.num_rows} rows")
         if table.num_rows:
-            print(table.slice(0, shown).to_pandas().to_string(index=False))  # noqa: T201
+            print(table.slice(0, shown).to_pandas().to_string(index=False))

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 
-NATIVE = (op.Read, op.Sql, op.Union)
-
 
 @dataclass
 class Stage:
@@ -63,6 +61,11 @@ class Plan:
     def stages(self) -> tuple[Stage, ...]:
         """Every stage of every job."""
         return tuple(stage for job in self.jobs for stage in job.stages)
+
+
+def owner_of(plan: Plan, port: str) -> Stage:
+    """Return the stage that taps a port."""
+    return next(stage for stage in plan.stages if port in stage.taps)
 
 
 def needs_exchange(node: op.Operator) -> bool:

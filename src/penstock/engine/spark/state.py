@@ -107,7 +107,9 @@ def same_keys(left: pa.Table, right: pa.Table, columns: tuple[str, ...]) -> Bool
 class KeyedSegments:
     """The state of one operator as a task sees it."""
 
-    def __init__(self, folder: Folder, segments: list[Segment], key: tuple[str, ...], schema: pa.Schema, groups: int = GROUPS) -> None:
+    def __init__(
+        self, folder: Folder, segments: list[Segment], key: tuple[str, ...], schema: pa.Schema, groups: int = GROUPS
+    ) -> None:
         self.folder, self.segments, self.key, self.schema, self.groups = folder, segments, key, schema, groups
 
     def lookup(self, hashes: U64, keys: pa.Table) -> tuple[pa.Table, Bools]:
@@ -166,7 +168,7 @@ class KeyedSegments:
         """
         if changed.num_rows == 0:
             return None
-        pieces, absorbed = [changed], []
+        pieces, absorbed = [changed], list[str]()
         size = changed.num_rows
         mine = [segment for segment in self.segments if segment.groups & owned]
         # Size-tiered: absorb while the next older one is not much larger, so chains stay logarithmic.

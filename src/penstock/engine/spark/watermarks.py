@@ -31,7 +31,9 @@ def in_force(before: dict[str, Any], spec: Time, cut_us: int, idle: bool) -> int
     return watermark if previous is None else max(watermark, int(previous))
 
 
-def after(before: dict[str, Any], watermark: int | None, seen: list[dict[str, Any]], spec: Time, cut_us: int) -> dict[str, Any]:
+def after(
+    before: dict[str, Any], watermark: int | None, seen: list[dict[str, Any]], spec: Time, cut_us: int
+) -> dict[str, Any]:
     """Return the operator's entry in the manifest of a batch from what its tasks saw.
 
     `firsts` keeps, per pane not yet passed, the earliest arrival of a row in it: the row that will

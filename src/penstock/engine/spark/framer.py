@@ -1,0 +1,100 @@
+"""From a stage plan and a decision to the DataFrames of one batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.engine.spark import frames
+from penstock.engine.spark.program import INDEX_BITS
+from penstock.engine.spark.programs import ProgramBuilder
+from penstock.engine.spark.stages import JobPlan, Plan, Stage, owner_of
+from penstock.flow import operators as op
+from penstock.flow.flow import Flow
+
+
+class Framer:
+    """Builds the DataFrame of each job; programs are pickled once and kept from batch to batch."""
+
+    def __init__(self, flow: Flow, plan: Plan, spark: SparkSession, programs: ProgramBuilder) -> None:
+        self.flow, self.plan, self.spark, self.programs = flow, plan, spark, programs
+        self._stages: dict[tuple[str, str], frames.PythonStage] = {}
+        self._arrival = {read.name: read.arrival for read in flow.reads}
+        self._alone = len(flow.reads) == 1 and not any(isinstance(n, op.Window) for n in flow.operators.values())
+
+    def frame(
+        self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, few: bool
+    ) -> DataFrame:
+        """Return the DataFrame of a job, whose rows are its tasks' reports."""
+        first = job.stages[0]
+        frame = self._native(batch, first.root, document, first)
+        for stage in job.stages:
+            frame = self._exchange(frame, stage, entry, few)
+            frame = self._stage(stage).apply(frame)
+        return frame
+
+    def _exchange(self, frame: DataFrame, stage: Stage, entry: dict[str, Any], few: bool) -> DataFrame:
+        node = stage.head
+        if node is None:
+            return frame
+        width = entry["widths"][node.name]
+        if isinstance(node, op.Map):
+            return frames.farm_exchange(frame, node, width, few)
+        if isinstance(node, op.Stateful):
+            return frames.keyed_exchange(frame, node, width, few)
+        arrival = next((a for a in self._arrival.values() if a and a in frame.columns), None)
+        return frames.pane_exchange(frame, node, width, entry["watermarks"][node.name], arrival, few)
+
+    def _native(self, batch: DataFrame, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
+        """Return the DataFrame of a port: a source, a native step, or what an earlier job tapped."""
+        node = self.flow.operators[op.owner(port)]
+        if port not in self.plan.native:
+            return self.tapped(port, document, reader)
+        if isinstance(node, op.Read):
+            return frames.source_frame(batch, self.flow.reads.index(node), self._alone)
+        inputs = [self._native(batch, name, document, None) for name in node.inputs]
+        if isinstance(node, op.Sql):
+            return node.fn(inputs[0])
+        united = inputs[0]
+        for other in inputs[1:]:
+            united = united.unionByName(other)
+        return united
+
+    def tapped(self, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
+        """Return a DataFrame that reads a tap back; with positions where the reader is an exchange that needs them."""
+        owner = owner_of(self.plan, port)
+        node = reader.head if reader is not None else None
+        needs_positions = isinstance(node, (op.Map, op.Stateful))
+        chunk = (node.chunk if isinstance(node, op.Map) else 1 << INDEX_BITS) if needs_positions else 0
+        schema = self.programs.schema_of(port)
+        key = (f"tap {port}", f"{chunk}")
+        if key not in self._stages:
+            program = self.programs.tap_reader(port, isinstance(owner.head, op.Map), chunk)
+            self._stages[key] = frames.PythonStage(program, frames.onward_schema(schema) if needs_positions else schema)
+        files = max(1, len(document["taps"].get(port, [])))
+        return self._stages[key].apply(self.spark.range(0, files, 1, files).select(F.col("id")))
+
+    def _stage(self, stage: Stage) -> frames.PythonStage:
+        key = ("stage", stage.name)
+        if key not in self._stages:
+            source = self._source_of(stage)
+            program = self.programs.build(stage, source)
+            schema = (
+                frames.report_schema()
+                if stage.outlet is None
+                else frames.onward_schema(self.programs.schema_of(stage.outlet))
+            )
+            self._stages[key] = frames.PythonStage(program, schema)
+        return self._stages[key]
+
+    def _source_of(self, stage: Stage) -> tuple[str, str] | None:
+        """Return (source, arrival column) if the stage reads native rows that still carry the arrival time."""
+        if stage.root not in self.plan.native:
+            return None
+        schema = self.programs.schema_of(stage.root)
+        for source, arrival in self._arrival.items():
+            if arrival and arrival in schema.names and source in self.flow.ancestors(stage.root):
+                return (source, arrival)
+        return None

@@ -1,0 +1,63 @@
+"""The demonstration's verdict: right output passes, a lost, doubled or changed row does not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.apps import demo
+
+TOTAL = 4000
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, dict[int, int]]:
+    """The demonstration's flow over a few quotes, in four batches."""
+    folder, written = tmp_path_factory.mktemp("demo"), dict[int, int]()
+    stream = ps.sources.replay(
+        spark, demo.quotes, schema="id bigint, price double", keys={"symbol": demo.SYMBOLS}, total=TOTAL, start=0,
+        schedule=ps.sources.constant(demo.RATE), max_rows=1000,
+    )  # fmt: skip
+    job = demo.build(stream, folder, written).start(spark, str(folder / "checkpoint"), available_now=True)
+    assert job.await_end(120)
+    job.stop()
+    return stream, folder, written
+
+
+def test_right_output_passes(run: tuple[Any, Path, dict[int, int]]) -> None:
+    stream, folder, written = run
+    right, line = demo.verdict(stream, TOTAL, folder, written)
+    assert right, line
+    assert line.startswith("RIGHT: 4,000 quotes in, ")
+    assert sorted(written) == [0, 1, 2, 3]
+
+
+def test_wrong_output_is_found(run: tuple[Any, Path, dict[int, int]], tmp_path: Path) -> None:
+    stream, folder, written = run
+
+    def verdict_after(change: Any, count: int = 0) -> str:
+        shutil.rmtree(tmp_path / "totals", ignore_errors=True)
+        shutil.copytree(folder / "totals", tmp_path / "totals")
+        change(sorted((tmp_path / "totals").iterdir()))
+        right, line = demo.verdict(stream, TOTAL, tmp_path, {0: sum(written.values()) + count})
+        assert not right
+        return line
+
+    def add_a_cent(files: list[Path]) -> None:
+        table = pq.read_table(files[1])
+        changed = pc.add(table["total"], 0.01)
+        pq.write_table(table.set_column(table.column_names.index("total"), "total", changed), files[1])
+
+    lost, twice = -written[0], written[0]
+    assert "lost or doubled" in verdict_after(lambda files: os.unlink(files[0]), lost)
+    assert "lost or doubled" in verdict_after(lambda files: shutil.copy(files[0], f"{files[0]}.2.parquet"), twice)
+    assert "totals differ" in verdict_after(add_a_cent)
+    assert demo.verdict(stream, 0, folder, written) == (False, "WRONG: nothing was processed")
