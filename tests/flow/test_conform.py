@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.engine.spark.conform import Undeclared, as_batches, as_mask, conform
+from tests.flow.functions import lacking, widened, yielding
 
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
 DECLARED = pa.schema([("n", pa.int64()), ("s", pa.string()), ("t", pa.timestamp("us", "UTC")), ("b", pa.binary())])
@@ -133,19 +134,6 @@ def test_predicates_that_answer_something_else(value: Any, message: str) -> None
 
 
 # -- as the user sees it -----------------------------------------------------------------------------------------------
-
-
-def lacking(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.select([])
-
-
-def yielding(batch: pa.RecordBatch) -> Any:
-    yield batch
-    yield batch.set_column(0, "id", batch.column(0).cast(pa.float64()))
-
-
-def widened(batch: pa.RecordBatch, state: ps.KeyedState) -> tuple[pa.RecordBatch, ps.KeyedState]:
-    return batch.append_column("more", batch.column(0)), state
 
 
 def test_the_message_goes_with_the_dead_letters(spark: SparkSession) -> None:

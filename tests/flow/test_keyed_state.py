@@ -99,7 +99,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 7}, r"state column 'n' needs 3 values, one per key, got int"),
     ({"n": [1, 2, 2.5]}, r"state column 'n' is declared int64: .*2\.5"),
     ({"n": np.array([1, 2, 2.5])}, r"state column 'n' is declared int64: .*2\.5"),
-    ({"n": ["one", "two", "three"]}, r"state column 'n' is declared int64: .*'one'"),
+    ({"n": ["1", "2", "three"]}, r"state column 'n' is declared int64: .*'three'"),
     (
         {"n": np.array([2**64 - 1, 0, 0], dtype=np.uint64)},
         r"state column 'n' is declared int64: .*18446744073709551615",

@@ -162,6 +162,7 @@ class Host:
             "run": self.run,
             "folder": self.ledger.folder.root if self.ledger.folder.local else self.ledger.folder.uri,
             "dir": self.ledger.begin_files(number),
+            "execution": uuid.uuid4().hex[:8],  # tells this attempt at the batch from one that a fault cut short
             "widths": widths,
             "routes": {name: [group % widths[name] for group in range(GROUPS)] for name in keyed},
             "state": before["state"],
@@ -215,19 +216,20 @@ class Host:
             context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]
         reports[job.last.name] = sorted(found, key=lambda report: report["partition"])
         if len(job.stages) > 1:
-            reports.update(self._side_reports(job, document["dir"]))
+            reports.update(self._side_reports(job, document))
         for stage in job.stages:
             for report in reports.get(stage.name, []):
                 if report["error"] is not None:
                     self.user_error = UserFunctionError(report["error"]["text"])
                     raise self.user_error
 
-    def _side_reports(self, job: JobPlan, folder: str) -> dict[str, list[dict[str, Any]]]:
-        """Read the reports of stages that streamed on; of several attempts the last one counts."""
+    def _side_reports(self, job: JobPlan, document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+        """Read the reports of stages that streamed on; of several attempts of a task the last one counts."""
+        folder, prefix = document["dir"], f"report-{document['execution']}-"
         best: dict[tuple[str, int], dict[str, Any]] = {}
         names = {stage.name for stage in job.stages[:-1]}
         for name in self.ledger.folder.names(folder):
-            if not name.startswith("report-"):
+            if not name.startswith(prefix):
                 continue
             with self.ledger.folder.system.open_input_stream(self.ledger.folder.at(folder, name)) as stream:
                 report = json.loads(stream.read())

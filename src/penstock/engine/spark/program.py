@@ -189,7 +189,8 @@ class TaskRun:
             yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
         else:
             assert self.folder is not None
-            self.folder.write(f"{self.batch['dir']}/report-{self.tag}.json", json.dumps(report).encode())
+            name = f"report-{self.batch['execution']}-{self.tag}.json"
+            self.folder.write(f"{self.batch['dir']}/{name}", json.dumps(report).encode())
 
     def _timed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = self.program.arrival
