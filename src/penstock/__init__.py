@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.flow.flow import Flow
     from penstock.flow.keyed_state import KeyedState
     from penstock.flow.stream import Stream, elastic
-    from penstock.windows.aggregates import count, mean, sum  # noqa: A004 - as in pyspark.sql.functions
+    from penstock.windows.aggregates import count, mean, sum
     from penstock.windows.time import Time
 
 __version__ = "0.1.0"

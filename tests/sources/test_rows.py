@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from datetime import datetime
 from pathlib import Path
@@ -61,7 +62,7 @@ WHOLE = table(SPEC, 0, 200_000)
 @given(st.lists(st.integers(0, 200_000), min_size=1, max_size=5))
 def test_rows_do_not_depend_on_the_cuts(cuts: list[int]) -> None:
     edges = sorted({0, 3000, *cuts})
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in itertools.pairwise(edges):
         assert table(SPEC, first, last).equals(WHOLE.slice(first, last - first))
 
 
@@ -71,7 +72,7 @@ def test_tasks_cover_the_batch_in_order(first: int, count: int, partitions: int,
     ranges = spec_of(partitions=partitions, split_rows=split_rows).ranges(first, first + count) if count else []
     assert sum(high - low for low, high in ranges) == count
     assert all(low < high for low, high in ranges)
-    assert all(a[1] == b[0] for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(ranges))
     assert len(ranges) <= (partitions if count >= split_rows else 1)
     if ranges:
         assert (ranges[0][0], ranges[-1][1]) == (first, first + count)
@@ -216,7 +217,7 @@ def impure(index: np.ndarray, random: np.random.Generator) -> dict[str, Any]:
         ({"keys": {"id": zipf(5)}}, "twice"),
         ({"keys": {"k": 5}}, "mix of keys"),
         ({"scheduled": "_ps_time"}, "reserved"),
-        ({"start": datetime(2026, 1, 1)}, "time zone"),
+        ({"start": datetime(2026, 1, 1)}, "time zone"),  # noqa: DTZ001 - that is the point
     ],
 )
 def test_wrong_arguments_are_refused_when_built(given_: dict[str, Any], named: str) -> None:

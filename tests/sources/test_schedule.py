@@ -24,7 +24,7 @@ shapes = st.one_of(
     st.builds(lambda a, b, e, f, s: burst(a, b, e * f, e, s), rates, rates, st.floats(0.1, 5), fractions, seconds),
     st.builds(lambda m, f, p, s: sine(m, m * f, p, s), rates, st.floats(0, 1), st.floats(0.1, 20), seconds),
 )
-joined = st.lists(shapes, min_size=1, max_size=3).map(lambda parts: _join(parts))
+joined = st.lists(shapes, min_size=1, max_size=3).map(lambda parts: _join(parts))  # noqa: PLW0108 - defined below
 schedules = joined | st.builds(lambda shape, seed: poisson(shape, seed=seed), joined, st.integers(0, 99))
 
 

@@ -20,6 +20,7 @@ from penstock.flow.rules import check_format, check_function, check_known, funct
 from penstock.flow.schema import check_names
 from penstock.flow.stream import Stream, check_time_column
 
+PARQUET_OPTIONS = ("compression", "compression_level", "row_group_size", "use_dictionary", "data_page_size")
 PEOPLE_SINKS: dict[str, tuple[str, ...]] = {"memory": (), "console": ("rows",), "function": ()}  # and their options
 
 
@@ -202,6 +203,8 @@ class Flow:
             if option.lower().replace("_", "") == "partitionby":
                 rule = "a batch is one file, so that readers never see half of it; partitions would need many"
                 raise FlowError(where, rule, f"leave {option} out")
+        if format == "parquet":  # written by Arrow, which has its own options
+            check_known(options, PARQUET_OPTIONS, where)
         check_format(self.reads[0].frame.sparkSession, format, stream.schema, where)
         if not path:
             raise FlowError(where, f"the file format '{format}' needs path=", "pass path='some/folder'")

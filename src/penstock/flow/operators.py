@@ -164,3 +164,8 @@ class Sink:
     path: str | None = None
     fn: Callable[..., Any] | None = field(repr=False, default=None)
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> str:
+        """What a checkpoint calls the sink: its place, not its name, which may change with the order of statements."""
+        return f"{self.format}:{self.path or self.name}:{self.port}"

@@ -271,6 +271,9 @@ class Stream:
                 if options.get(option, default) != default:
                     raise FlowError(where, f"{option}= is for farms", "pass replicas= as well")
         by_key = options.get("partition") == "key"
+        if by_key and options.get("ordered"):
+            rule = "partition='key' spreads a chunk over replicas, so ordered=True cannot be kept"
+            raise FlowError(where, rule, "drop one of them; each key's rows stay in order")
         if by_key and not options["key"]:
             raise FlowError(where, "partition='key' needs the key", "pass key='column' as well")
         if options["key"] and not by_key:

@@ -35,6 +35,7 @@ FORMAT = "penstock_replay"
 
 
 def now_us() -> int:
+    """The present instant in microseconds since the epoch."""
     return time.time_ns() // 1000
 
 

@@ -16,6 +16,7 @@ Rates are piecewise linear in time, which covers every shape here and has an exa
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -380,5 +381,5 @@ def sine(mean: float, amplitude: float, period: float, seconds: float = math.inf
         raise FlowError("sine", f"the rate must not fall below 0, but {amplitude=} > {mean=}", "lower the amplitude")
     rate = mean + amplitude * np.sin(2 * np.pi * np.arange(SINE_PIECES + 1) / SINE_PIECES)
     rate = np.maximum(rate, 0.0)
-    pieces = tuple(Piece(period / SINE_PIECES, float(a), float(b)) for a, b in zip(rate, rate[1:], strict=False))
+    pieces = tuple(Piece(period / SINE_PIECES, float(a), float(b)) for a, b in itertools.pairwise(rate))
     return Rates(_label("sine", mean, amplitude, period, seconds), pieces, seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class ReplaySpec:
         # Cut at the blocks of generated rows, so that no block is made twice.
         cuts = [(first + count * task // tasks) // BLOCK * BLOCK for task in range(1, tasks)]
         edges = [first, *(cut for cut in cuts if first < cut < last), last]
-        return [(low, high) for low, high in zip(edges, edges[1:], strict=False) if low < high]
+        return [(low, high) for low, high in itertools.pairwise(edges) if low < high]
 
     def batches(self, first: int, last: int, start_us: int) -> Iterator[pa.RecordBatch]:
         """The rows `first` .. `last` (exclusive) as Arrow batches, scheduled from the instant `start_us`."""

@@ -25,15 +25,15 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self) -> None:
         self._until: int | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, int]:
         """Begin now."""
         return {"second": int(time.time())}
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Stand still at the present second."""
         self._until = int(time.time())
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the present second; a clock that goes back does not take the offset with it."""
         now = int(time.time()) if self._until is None else self._until
         return {"second": max(now, start["second"])}
@@ -59,7 +59,7 @@ class TickSource(DataSource):
         """Return the schema: one column, for Spark wants one."""
         return "second bigint"
 
-    def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> Any:
         """Return the reader."""
         return TickReader()
 

@@ -181,7 +181,7 @@ def _merge(column: Column, part: Partial, starts: NDArray[np.intp]) -> Column:
 # --- the kernel ------------------------------------------------------------------------------------------------------
 
 
-def close_windows(  # noqa: PLR0917  the last two read as one step of the watermark: from, to
+def close_windows(
     panes: pa.Table,
     key_columns: Sequence[str],
     spec: Time,

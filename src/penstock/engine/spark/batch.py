@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,7 @@ def to_df(flow: Flow, port: str, spark: SparkSession | None = None) -> DataFrame
 class _Builder:
     def __init__(self, flow: Flow, spark: SparkSession) -> None:
         self.flow, self.spark = flow, spark
+        self.run = f"batch-{uuid.uuid4().hex[:8]}"
         self.programs = ProgramBuilder(flow, spark.conf.get("spark.sql.session.timeZone") or "UTC")
 
     def frame(self, port: str) -> DataFrame:
@@ -61,7 +63,7 @@ class _Builder:
     def _apply(self, stage: Stage, port: str) -> DataFrame:
         frame = self.frame(stage.root)
         node, width = stage.head, 1
-        document: dict[str, Any] = {"id": 0, "run": "batch", "widths": {}, "routes": {}}
+        document: dict[str, Any] = {"id": 0, "run": self.run, "widths": {}, "routes": {}}
         if node is not None:
             assert node.width is not None
             width = node.width.clamp(max(node.width.lo, self.spark.sparkContext.defaultParallelism))

@@ -71,6 +71,8 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if name not in schema.names:
             message = f"column '{name}' was returned but is not declared; declared are {schema.names}"
             raise Undeclared(message)
+        if batch.schema.names.count(name) > 1:
+            raise Undeclared(f"column '{name}' was returned {batch.schema.names.count(name)} times")
     columns = []
     for declared in schema:
         column = batch.column(declared.name)
@@ -78,7 +80,13 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             if not lossless(column.type, declared.type):
                 message = f"column '{declared.name}' is declared {declared.type} but was returned as {column.type}"
                 raise Undeclared(message)
-            column = column.cast(declared.type)
+            try:
+                column = column.cast(declared.type)
+            except pa.ArrowInvalid as error:
+                message = (
+                    f"column '{declared.name}' is declared {declared.type} but was returned as {column.type}: {error}"
+                )
+                raise Undeclared(message) from None
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

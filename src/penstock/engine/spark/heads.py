@@ -103,6 +103,11 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return table.combine_chunks().to_batches()[0] if batches else table.schema.empty_table().to_batches()[0]
 
 
+def slots_folder(run: str) -> Path:
+    """Return where the slots of a run are on this host."""
+    return Path(tempfile.gettempdir()) / f"penstock-slots-{run}"
+
+
 @contextmanager
 def slot(task: TaskRun, operator: str, replicas: int) -> Iterator[None]:
     """Hold one of the operator's replica slots on this host; no slots are needed where `replicas` is 0.
@@ -112,7 +117,7 @@ def slot(task: TaskRun, operator: str, replicas: int) -> Iterator[None]:
     if replicas == 0:
         yield
         return
-    folder = Path(tempfile.gettempdir()) / f"penstock-slots-{task.batch['run']}"
+    folder = slots_folder(task.batch["run"])
     folder.mkdir(exist_ok=True)
     before = time.perf_counter()
     held = None
@@ -125,6 +130,7 @@ def slot(task: TaskRun, operator: str, replicas: int) -> Iterator[None]:
                 os.close(handle)
                 continue
             held = handle
+            task.be_replica(number)
             break
         else:
             time.sleep(0.002)

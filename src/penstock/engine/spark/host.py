@@ -56,7 +56,7 @@ class Host:
         self.crash, self.telemetry, self.may_idle = crash, telemetry, may_idle
         self.automatic = automatic or {}  # operators whose width follows their rows, and their most
         self.plan: Plan = cut(flow)
-        self.publisher = Publisher(flow.name, flow.sinks)
+        self.publisher = Publisher(f"{flow.name}-{ledger.identifier}", flow.sinks)
         self.programs = ProgramBuilder(flow, spark.conf.get("spark.sql.session.timeZone") or "UTC")
         self.offsets = OffsetLog(ledger.spark_checkpoint)
         self.keep = int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 100)
@@ -276,6 +276,7 @@ class Host:
     def _publish(self, batch: DataFrame, number: int, manifest: dict[str, Any], measured: Measured) -> None:
         with measured.part("sink"):
             done = self.ledger.published(number)
+            marks = {name: sink.mark for name, sink in self.flow.sinks.items()}
             document = {
                 "id": number,
                 "run": self.run,
@@ -289,7 +290,7 @@ class Host:
                 return self.framer.tapped(port, document, None)
 
             for name, sink in self.flow.sinks.items():
-                if name in done:
+                if marks[name] in done:
                     continue
                 entries = manifest["outputs"].get(sink.port, [])
                 schema = self.programs.arrow(self.programs.schema_of(sink.port))
@@ -301,7 +302,7 @@ class Host:
                     raise
                 measured.visible[name] = time.time()
                 measured.rows_out[name] = table.num_rows
-                done.add(name)
+                done.add(marks[name])
             self._crash("sink", number)
             self.ledger.mark_published(number, done)
 

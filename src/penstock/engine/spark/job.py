@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from penstock.control.decision import Decision, Policy, Static
 from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.files import Folder
 from penstock.engine.spark.frames import unite
+from penstock.engine.spark.heads import slots_folder
 from penstock.engine.spark.host import Host, Stopping
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.program import tear_down
@@ -63,10 +66,10 @@ class Job:
         if policy is not None and not callable(getattr(policy, "decide", None)):
             raise FlowError(f"flow '{flow.name}'", f"policy {policy!r} has no decide()", "pass a policy object or None")
         tune(spark)
-        self.flow, self.spark, self.checkpoint = flow, spark, str(checkpoint)
+        self.flow, self.spark, self.checkpoint = flow, spark, absolute(str(checkpoint))
         self.available_now, self.restarts = available_now, restarts
         self.ledger = Ledger(self.checkpoint)
-        self.ledger.claim(identity(flow), {"groups": GROUPS})
+        self.ledger.claim(identity(flow), GROUPS)
         self._control(max_rows, max_seconds)
         widths = {
             name: initial_width(node, spark) for name, node in flow.operators.items() if getattr(node, "width", None)
@@ -117,6 +120,7 @@ class Job:
         self._stop_query()
         self._ended.wait(30)
         self._tear_down()
+        shutil.rmtree(slots_folder(self.host.run), ignore_errors=True)
         if self._log is not None:
             self._log.close()
 
@@ -161,7 +165,7 @@ class Job:
                 f"sink '{sink}'", "there is no memory sink of this name", f"use one of {', '.join(tables) or 'none'}"
             )
         schema = self.host.programs.arrow(self.host.programs.schema_of(self.flow.sinks[sink].port))
-        return pa.concat_tables([schema.empty_table(), *tables[sink]])
+        return pa.concat_tables([schema.empty_table(), *(table for _, table in sorted(tables[sink].items()))])
 
     def state(self, operator: str) -> pa.Table:
         """Return the keyed state of a `stateful` operator as of the last finished batch."""
@@ -304,6 +308,11 @@ def initial_width(node: op.Operator, spark: SparkSession) -> int:
 def is_automatic(node: op.Operator) -> bool:
     """Whether nobody chose the operator's width."""
     return isinstance(node, (op.Stateful, op.Window)) and node.width == op.Width(1, GROUPS)
+
+
+def absolute(place: str) -> str:
+    """Return a path that means the same to this process and to the JVM, whose working folders may differ."""
+    return place if ":" in place else os.path.abspath(place)
 
 
 def local_folder(checkpoint: str) -> Path:

@@ -142,14 +142,19 @@ def slots_of(table: pa.Table, key: tuple[str, ...]) -> tuple[npt.NDArray[np.int6
     codes: npt.NDArray[np.int64] | None = None
     for name in key:
         column = table.column(name).combine_chunks()
+        if pa.types.is_floating(column.type):  # one NaN and one zero, as in Spark's groupBy
+            nan, zero = pa.scalar(float("nan"), column.type), pa.scalar(0.0, column.type)
+            column = pc.if_else(pc.is_nan(column), nan, pc.add(column, zero))
         encoded = (
             column if pa.types.is_dictionary(column.type) else pc.dictionary_encode(column, null_encoding="encode")
         )
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        codes = indices if codes is None else codes * len(encoded.dictionary) + indices
+        if codes is None:
+            codes = indices
+        else:  # dense again after each column, or the product of many would leave 64 bits
+            joined = codes * len(encoded.dictionary) + indices
+            codes = pc.dictionary_encode(pa.array(joined)).indices.to_numpy().astype(np.int64)
     assert codes is not None
-    if len(key) > 1:
-        codes = pc.dictionary_encode(pa.array(codes)).indices.to_numpy().astype(np.int64)
     highest = np.maximum.accumulate(codes)
     first = np.flatnonzero(np.diff(highest, prepend=-1) > 0)
     return codes, first

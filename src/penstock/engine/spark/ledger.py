@@ -14,6 +14,7 @@ A batch reads only what manifest id-1 names; files that no manifest names do not
 from __future__ import annotations
 
 import difflib
+import uuid
 from typing import Any
 
 from penstock.engine.spark.files import Folder
@@ -30,6 +31,7 @@ class Ledger:
         self.folder = Folder(f"{self.checkpoint}/penstock")
         for name in ("log", "files", "manifests", "sinks", "telemetry"):
             self.folder.make(name)
+        self.identifier = ""  # of the checkpoint, in the names of the files its flow publishes
         self._purged_to: int | None = None
         self._with_live_files: set[int] = set()
 
@@ -38,13 +40,12 @@ class Ledger:
         """Where Spark keeps its own logs."""
         return f"{self.checkpoint}/spark"
 
-    def claim(self, description: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+    def claim(self, description: list[str], groups: int) -> None:
         """Bind the checkpoint to a flow, or refuse a flow that differs from the one it belongs to."""
         known = self.folder.get("flow.json")
         if known is None:
-            document = {"version": VERSION, "flow": description, "settings": settings}
-            self.folder.put("flow.json", document)
-            return settings
+            known = {"version": VERSION, "flow": description, "groups": groups, "id": uuid.uuid4().hex[:8]}
+            self.folder.put("flow.json", known)
         if known["version"] != VERSION:
             raise CheckpointError(
                 f"checkpoint {self.checkpoint} has format {known['version']}, this Penstock writes {VERSION}. "
@@ -57,8 +58,12 @@ class Ledger:
                 + "\n".join(changes)
                 + "\nRemedy: start the changed flow on a new checkpoint, or change it back."
             )
-        settings_then: dict[str, Any] = known["settings"]
-        return settings_then
+        if known["groups"] != groups:
+            raise CheckpointError(
+                f"checkpoint {self.checkpoint} has {known['groups']} key groups, this Penstock uses {groups}. "
+                "Remedy: use the Penstock version that wrote it, or a new checkpoint."
+            )
+        self.identifier = known["id"]
 
     def manifest(self, batch: int) -> dict[str, Any] | None:
         """Return the manifest of a batch, None if it was not finished."""

@@ -162,9 +162,12 @@ class TaskRun:
         self.out_rows = 0
         self.rows_read = 0
         self.telemetry = bool(self.batch.get("telemetry", True))
-        enter(
-            Replica(program.stage, self.partition, self.batch.get("widths", {}).get(program.stage, 1), self.batch["id"])
-        )
+        self.width = int(self.batch["widths"].get(program.stage, 1))
+        self.be_replica(self.partition % self.width if program.stage in self.batch["widths"] else self.partition)
+
+    def be_replica(self, number: int) -> None:
+        """Say which replica the user's functions run in."""
+        enter(Replica(self.program.stage, number, self.width, self.batch["id"]))
 
     # -- the run ---------------------------------------------------------------------------------
 

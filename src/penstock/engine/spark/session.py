@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -38,7 +39,10 @@ STATIC_CONF = {
     "spark.python.daemon.module": "penstock.engine.spark.daemon",
     # Without a native Hadoop library every file costs a fork of chmod: fork cheaply, and write no .crc twin.
     # -Xss: Spark matches the text of an exception by a regex that overflows the default stack when a query stops.
-    "spark.driver.extraJavaOptions": "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC -Xss4m",
+    "spark.driver.extraJavaOptions": (
+        "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC -Xss4m "
+        f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.minBatchesToRetain": "20",

@@ -30,9 +30,10 @@ def load(folder: Folder, entries: list[dict[str, Any]], schema: pa.Schema, order
 class Publisher:
     """Publishes a batch to every sink of a flow; memory sinks keep their rows here."""
 
-    def __init__(self, flow_name: str, sinks: dict[str, Sink]) -> None:
-        self.flow_name, self.sinks = flow_name, sinks
-        self.memory: dict[str, list[pa.Table]] = {name: [] for name, sink in sinks.items() if sink.format == "memory"}
+    def __init__(self, prefix: str, sinks: dict[str, Sink]) -> None:
+        self.prefix, self.sinks = prefix, sinks
+        # By batch, so that a replay replaces what it wrote before.
+        self.memory: dict[str, dict[int, pa.Table]] = {n: {} for n, sink in sinks.items() if sink.format == "memory"}
         self._folders = {name: Folder(sink.path) for name, sink in sinks.items() if sink.path}
         for folder in self._folders.values():
             folder.make()
@@ -48,7 +49,7 @@ class Publisher:
                 what = f"raised {type(error).__name__}: {error}; batch {batch}, {table.num_rows} rows"
                 raise UserFunctionError(f"sink '{name}' (function) {what}") from error
         elif sink.format == "memory":
-            self.memory[name].append(table)
+            self.memory[name][batch] = table
         elif sink.format == "console":
             self._print(sink, batch, table)
         elif table.num_rows == 0:
@@ -59,8 +60,9 @@ class Publisher:
             self._any_format(sink, batch, frame_of(sink.port))
 
     def _file(self, sink: Sink, batch: int) -> str:
-        # The name says flow, sink and batch: a replay replaces its own file, never another's.
-        return f"part-{self.flow_name}-{sink.name}-{batch:08d}.{sink.format}"
+        # The name says flow, checkpoint and batch: a replay replaces its own file, never another's, and a flow that
+        # begins anew on an old folder adds to it.
+        return f"part-{self.prefix}-{batch:08d}.{sink.format}"
 
     def _parquet(self, sink: Sink, batch: int, table: pa.Table) -> None:
         folder, final = self._folders[sink.name], self._file(sink, batch)
@@ -71,7 +73,7 @@ class Publisher:
 
     def _any_format(self, sink: Sink, batch: int, frame: DataFrame) -> None:
         """Let Spark write its format as one file into a hidden folder, then move that file into sight."""
-        folder, staging = self._folders[sink.name], f"_penstock_{self.flow_name}_{sink.name}"
+        folder, staging = self._folders[sink.name], f"_penstock_{self.prefix}"
         frame.coalesce(1).write.format(sink.format).options(**sink.options).mode("overwrite").save(folder.at(staging))
         parts = [name for name in folder.names(staging) if name.startswith("part-")]
         for number, part in enumerate(parts):
