@@ -187,7 +187,7 @@ class Report:
             sinks=tuple(LatencyReport.of(sink, histogram) for sink, histogram in sinks.items()),
             parts=_parts(counted),
             operators=operators,
-            width_changes=_decided_changes(counted),
+            width_changes=sum(o.width_changes for o in operators),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -234,12 +234,6 @@ def _attempted(runs: list[list[BatchRecord]]) -> float | None:
             seconds += told[-1][0] - told[0][0]
             rows += told[-1][1] - told[0][1]
     return rows / seconds if seconds > 0.0 else None
-
-
-def _decided_changes(records: list[BatchRecord]) -> int:
-    """How often a decision gave an operator another width; fused operators have as many tasks as their source."""
-    widths = [r.decision.get("widths", {}) for r in records if r.decision]
-    return sum(name in a and a[name] != b[name] for a, b in pairwise(widths) for name in b)
 
 
 def _quantile_ms(seconds: list[float], q: float) -> float | None:

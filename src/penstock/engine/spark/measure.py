@@ -115,7 +115,8 @@ def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
         return
     nodes: list[op.Operator] = ([stage.head] if stage.head is not None else []) + stage.steps
     wall = max(report["ended"] for report in reports) - min(report["started"] for report in reports)
-    width = measured.decision.widths.get(stage.name, len(reports))
+    decided = measured.decision.widths.get(stage.name, 0)  # 0: fused with its source, no width of its own
+    slots = decided or len(reports)
     for node in nodes:
         mine = [report["ops"][node.name] for report in reports if node.name in report["ops"]]
         busy = sum(entry["busy"] for entry in mine)
@@ -130,11 +131,11 @@ def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
         yield OperatorStats(
             name=node.name,
             kind=node.kind,
-            width=width,
+            width=decided,
             tasks=len(reports),
             busy_s=busy,
             wait_s=sum(report["waited"] + report["slot_wait"] for report in reports) if node is nodes[0] else 0.0,
-            idle_s=max(0.0, width * wall - busy) if node is nodes[0] else 0.0,
+            idle_s=max(0.0, slots * wall - busy) if node is nodes[0] else 0.0,
             service=service,
             arrivals=arrivals,
             concurrency=concurrency(reports),
