@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.observe.record import BatchRecord
-from tests.engine.tools import Changing, stream
+from tests.engine.tools import RUNNING, Changing, running_sum, stream
 
 TOTAL = 2000
 
@@ -134,6 +134,19 @@ def test_setup_once_per_process_and_teardown_gives_back(spark: SparkSession, tmp
     assert sum(stats.setups for record in records for stats in record.operators) == len(made)
     assert sorted(n["pid"] for n in given) == sorted(n["pid"] for n in made)
     assert job.teardowns == len(given)
+
+
+def test_a_narrow_operator_behind_a_farm_leaves_the_farm_its_width(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Flow("narrow")
+    read = flow.read(stream(spark, 1000, per_batch=500))
+    farm = read.map(lambda b: b, replicas=3, chunk=50, name="farm")
+    farm.stateful(running_sum, name="sums", replicas=1, **RUNNING).write("memory", name="out")
+    job, records = drain(flow, spark, tmp_path)
+    assert job.memory("out").num_rows == 1000
+    for record in records:
+        stats = {entry.name: entry for entry in record.operators}
+        assert (stats["farm"].tasks, stats["farm"].rows_in, stats["farm"].calls) == (3, 500, 10)
+        assert (stats["sums"].tasks, stats["sums"].rows_in, stats["sums"].calls) == (1, 500, 1)
 
 
 def test_static_width_from_the_environment(

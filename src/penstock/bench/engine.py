@@ -34,7 +34,7 @@ class Effort:
 
 
 FULL = Effort(7, 15.0, 4.5, files=8, rows_per_file=500_000, map_files=4, keyed_files=1, prefix_files=1)
-QUICK = Effort(3, 6.0, 3.0, files=4, rows_per_file=500_000, map_files=2, keyed_files=1, prefix_files=1)
+QUICK = Effort(3, 4.0, 2.5, files=4, rows_per_file=250_000, map_files=4, keyed_files=1, prefix_files=1)
 
 
 def main(json_path: str | None, quick: bool, cases: str = CASES) -> int:

@@ -31,7 +31,8 @@ class Framer:
         first = job.stages[0]
         frame = self._native(batch, first.root, document, first)
         for stage in job.stages:
-            frame = self._exchange(frame, stage, entry, few)
+            # Only native rows may be gathered without an exchange: behind a stage that would undo its width.
+            frame = self._exchange(frame, stage, entry, few and stage is first)
             frame = self._stage(stage).apply(frame)
         return frame
 
