@@ -86,6 +86,23 @@ def test_union_split_sql_and_several_reads(spark: SparkSession, tmp_path: Path) 
     assert Counter(job.memory("odd").column("i").to_pylist()) == Counter(wanted)
 
 
+def test_few_rows_of_a_tap_with_several_files_are_read_once_each(spark: SparkSession, tmp_path: Path) -> None:
+    """Three replicas write three files; what reads them back runs as one task, and misses or doubles none."""
+    flow = ps.Flow("taps")
+    farm = flow.read(stream(spark, 1500), time="scheduled").map(lambda b: b, replicas=3, chunk=64, name="farm")
+    farm.stateful(running_sum, replicas=1, name="sums", **RUNNING).write("memory", name="s")
+    farm.write("json", path=str(tmp_path / "j"), name="j")
+    windows = farm.window(ps.Time("100 ms"), name="win").aggregate(n=ps.count())
+    windows.sql(lambda d: d.selectExpr("n"), name="counts").write("memory", name="w")
+    job = run(flow, spark, tmp_path)
+    after, _ = expected_sums(static(spark, 1500).toArrow())
+    assert {row["i"]: row["so_far"] for row in job.memory("s").to_pylist()} == after
+    assert job.memory("s").num_rows == 1500
+    assert sorted(row["i"] for row in spark.read.json(str(tmp_path / "j")).collect()) == list(range(1500))
+    # 100 rows a window of 100 ms; batches of 500 rows, and the last batch's watermark closes what came before it.
+    assert job.memory("w").column("n").to_pylist() == [100] * 9
+
+
 def test_files_are_kept_as_long_as_a_manifest_names_them(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "3")
     try:

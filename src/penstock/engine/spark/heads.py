@@ -62,23 +62,23 @@ class FarmHead:
 
 @dataclass
 class TapHead:
-    """Rows that an earlier job of the same batch wrote: partition i reads the i-th file."""
+    """Rows that an earlier job of the same batch wrote: each incoming row names a file by its number."""
 
     port: str
 
     def feed(self, batches: Iterator[pa.RecordBatch], task: TaskRun) -> Iterator[None]:
-        """Emit the batches of this partition's file."""
-        for _ in batches:  # the driver's counting rows
-            pass
+        """Emit the batches of the files asked for; not by partition number, for Spark may put several in one task."""
         files = task.batch["taps"].get(self.port, [])
-        if task.partition >= len(files):
-            return
         assert task.folder is not None
-        entry = files[task.partition]
-        table = task.folder.open_table(entry["file"], entry["crc"])
-        for batch, stamp in zip(table.to_batches(), entry["stamps"], strict=True):
-            task.emit(self.port, batch, stamp)
-            yield
+        for asked in batches:
+            for number in asked.column(0).to_pylist():
+                if number >= len(files):
+                    continue
+                table = task.folder.open_table(files[number]["file"], files[number]["crc"])
+                task.begin_partition(number)
+                for batch, stamp in zip(table.to_batches(), files[number]["stamps"], strict=True):
+                    task.emit(self.port, batch, stamp)
+                    yield
 
 
 def gather(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:

@@ -159,11 +159,15 @@ class TaskRun:
         self.arrivals: list[Any] = []
         self.waited = 0.0
         self.slot_wait = 0.0
-        self.out_rows = 0
+        self.begin_partition(self.partition)
         self.rows_read = 0
         self.telemetry = bool(self.batch.get("telemetry", True))
         self.width = int(self.batch["widths"].get(program.stage, 1))
         self.be_replica(self.partition % self.width if program.stage in self.batch["widths"] else self.partition)
+
+    def begin_partition(self, number: int) -> None:
+        """Count the rows that stream on from here as those of source partition `number`."""
+        self.row_partition, self.out_rows = number, 0
 
     def be_replica(self, number: int) -> None:
         """Say which replica the user's functions run in."""
@@ -229,7 +233,7 @@ class TaskRun:
         size = self.program.outlet_chunk
         row = np.arange(self.out_rows, self.out_rows + rows, dtype=np.int64)
         self.out_rows += rows
-        return (self.partition << (INDEX_BITS + CHUNK_BITS)) + ((row // size) << INDEX_BITS) + row % size
+        return (self.row_partition << (INDEX_BITS + CHUNK_BITS)) + ((row // size) << INDEX_BITS) + row % size
 
     def emit(self, port: str, batch: pa.RecordBatch, chunk: int) -> None:
         """Hand a batch to everything that reads a port in this stage."""
