@@ -85,7 +85,7 @@ class _Builder:
 
     def _exchange(self, frame: DataFrame, node: op.Map | op.Stateful | op.Window, width: int) -> DataFrame:
         if isinstance(node, op.Map):
-            return frames.farm_exchange(frame, node, width)
+            return frames.farm_exchange(frame, node, width, stamped=False)
         if isinstance(node, op.Stateful):
-            return frames.keyed_exchange(frame, node, width)
-        return frames.pane_exchange(frame, node, width, None, None)
+            return frames.keyed_exchange(frame, node, width, stamped=False)
+        return frames.pane_exchange(frame, node, width)

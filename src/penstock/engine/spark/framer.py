@@ -22,7 +22,7 @@ class Framer:
         self.flow, self.plan, self.spark, self.programs = flow, plan, spark, programs
         self._stages: dict[tuple[str, str], frames.PythonStage] = {}
         self._arrival = {read.name: read.arrival for read in flow.reads}
-        self._alone = len(flow.reads) == 1 and not any(isinstance(n, op.Window) for n in flow.operators.values())
+        self._alone = len(flow.reads) == 1
 
     def frame(
         self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, few: bool
@@ -41,12 +41,14 @@ class Framer:
         if node is None:
             return frame
         width = entry["widths"][node.name]
+        stamped = stage.root not in self.plan.native  # Python stages and taps stamp their rows themselves
         if isinstance(node, op.Map):
-            return frames.farm_exchange(frame, node, width, few)
+            return frames.farm_exchange(frame, node, width, stamped=stamped, few=few)
         if isinstance(node, op.Stateful):
-            return frames.keyed_exchange(frame, node, width, few)
-        arrival = next((a for a in self._arrival.values() if a and a in frame.columns), None)
-        return frames.pane_exchange(frame, node, width, entry["watermarks"][node.name], arrival, few)
+            return frames.keyed_exchange(frame, node, width, stamped=stamped, few=few)
+        columns = self.programs.schema_of(stage.root).names
+        arrival = next((name for name in self._arrival.values() if name in columns), None)
+        return frames.pane_exchange(frame, node, width, arrival=arrival, few=few)
 
     def _native(self, batch: DataFrame, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
         """Return the DataFrame of a port: a source, a native step, or what an earlier job tapped."""

@@ -29,8 +29,9 @@ def quoted(name: str) -> str:
 
 def unite(reads: tuple[op.Read, ...], tick: DataFrame | None) -> DataFrame:
     """Return one streaming DataFrame for all sources: one struct column per source (design section 4)."""
-    if len(reads) == 1 and tick is None:
-        return reads[0].frame
+    if len(reads) == 1:
+        nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in reads[0].frame.schema]
+        return reads[0].frame if tick is None else reads[0].frame.union(tick.select(*nothing))  # a tick has no rows
     parts = []
     names = [f"s{i}" for i in range(len(reads))]
     schemas = [read.outputs[read.name] for read in reads]
@@ -69,14 +70,13 @@ class PythonStage:
 
         kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
         self._udf: Any = pandas_udf(run, returnType=schema, functionType=kind)  # type: ignore[call-overload]
-        self._columns: dict[tuple[str, ...], Any] = {}
+        self._column: Any = None
 
     def apply(self, frame: DataFrame) -> DataFrame:
-        """Return the frame behind this stage."""
-        names = tuple(frame.columns)
-        if names not in self._columns:
-            self._columns[names] = self._udf(*[F.col(quoted(name)) for name in names])._jc
-        return DataFrame(frame._jdf.mapInArrow(self._columns[names], False, None), frame.sparkSession)
+        """Return the frame behind this stage; its columns are the same in every batch."""
+        if self._column is None:
+            self._column = self._udf(*[F.col(quoted(name)) for name in frame.columns])._jc
+        return DataFrame(frame._jdf.mapInArrow(self._column, False, None), frame.sparkSession)
 
 
 def report_schema() -> str:
@@ -99,14 +99,11 @@ def sql(text: str) -> Column:
     return _columns[text]
 
 
-def with_positions(frame: DataFrame, chunk: int) -> DataFrame:
-    """Stamp rows with (source partition, chunk, index in the chunk) in one long, before any shuffle."""
-    if POS in frame.columns:
-        return frame
-    numbered = frame.select("*", sql(f"monotonically_increasing_id() as {POS}"))
-    partition, row = f"shiftright({POS}, 33)", f"({POS} & 8589934591L)"
-    position = f"shiftleft({partition}, 51) | shiftleft({row} div {chunk}L, {INDEX_BITS}) | ({row} % {chunk}L) as {POS}"
-    return numbered.select(*[F.col(quoted(name)) for name in frame.columns], sql(position))
+def position_text(chunk: int) -> str:
+    """Return SQL text that stamps a row with (source partition, chunk, index in the chunk) in one long."""
+    number = "monotonically_increasing_id()"  # partition << 33 | row; each use counts for itself, alike
+    partition, row = f"shiftright({number}, 33)", f"({number} & 8589934591L)"
+    return f"shiftleft({partition}, 51) | shiftleft({row} div {chunk}L, {INDEX_BITS}) | ({row} % {chunk}L) as {POS}"
 
 
 def to_tasks(frame: DataFrame, tasks: int, route: str, few: bool) -> DataFrame:
@@ -114,17 +111,18 @@ def to_tasks(frame: DataFrame, tasks: int, route: str, few: bool) -> DataFrame:
     return frame.coalesce(1) if tasks == 1 and few else frame.repartitionById(tasks, sql(route))
 
 
-def farm_exchange(frame: DataFrame, node: op.Map, width: int, few: bool = False) -> DataFrame:
-    """Send chunks to replicas: round robin, by key, or all to all."""
-    stamped = with_positions(frame, node.chunk)
+def farm_exchange(frame: DataFrame, node: op.Map, width: int, *, stamped: bool, few: bool = False) -> DataFrame:
+    """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already."""
+    if not stamped:
+        frame = frame.select("*", sql(position_text(node.chunk)))
     tasks = width * ON_DEMAND_TASKS if node.scheduling == "on_demand" else width
     if node.partition == "broadcast":
-        spread = stamped.select("*", sql(f"explode(sequence(0, {tasks - 1})) as _ps_route"))
+        spread = frame.select("*", sql(f"explode(sequence(0, {tasks - 1})) as _ps_route"))
         return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")
     if node.partition == "key":
         keys = ", ".join(quoted(name) for name in node.key)
-        return to_tasks(stamped, tasks, f"cast(pmod(xxhash64({keys}), {tasks}L) as int)", few)
-    return to_tasks(stamped, tasks, f"cast(shiftright({POS}, {INDEX_BITS}) % {tasks}L as int)", few)
+        return to_tasks(frame, tasks, f"cast(pmod(xxhash64({keys}), {tasks}L) as int)", few)
+    return to_tasks(frame, tasks, f"cast(shiftright({POS}, {INDEX_BITS}) % {tasks}L as int)", few)
 
 
 def hash_text(key: tuple[str, ...]) -> str:
@@ -138,27 +136,24 @@ def route_text(width: int) -> str:
     return f"cast({group} % {width}L as int)"
 
 
-def keyed_exchange(frame: DataFrame, node: op.Stateful, width: int, few: bool = False) -> DataFrame:
+def keyed_exchange(frame: DataFrame, node: op.Stateful, width: int, *, stamped: bool, few: bool = False) -> DataFrame:
     """Send the rows of a key group to one task, with hash and position."""
-    stamped = with_positions(frame, 1 << INDEX_BITS)
-    return to_tasks(stamped.select("*", sql(f"{hash_text(node.key)} as {HASH}")), width, route_text(width), few)
+    stamps = [f"{hash_text(node.key)} as {HASH}", *([] if stamped else [position_text(1 << INDEX_BITS)])]
+    return to_tasks(frame.select("*", *[sql(stamp) for stamp in stamps]), width, route_text(width), few)
 
 
 def pane_exchange(
-    frame: DataFrame, node: op.Window, width: int, watermark: int | None, arrival: str | None, few: bool = False
+    frame: DataFrame, node: op.Window, width: int, *, arrival: str | None = None, few: bool = False
 ) -> DataFrame:
     """Aggregate natively per key and pane, then send the few pane rows to the tasks of their key groups.
 
-    A row with no open window under the watermark in force, or without event time, counts as late: its
-    pane is null. The pane of time t is floor((t - origin) / g), g = gcd(size, slide) (thesis 000, 4.5).
+    The pane of time t is floor((t - origin) / g), g = gcd(size, slide) (thesis 000, 4.5); null without event time.
+    The text is the same in every batch: a watermark written into it would make Spark compile new code each time.
     """
     spec, time = node.spec, f"unix_micros({quoted(node.time)})"
     since = f"({time} - {spec.origin_us}L)"
-    pane = f"({since} - pmod({since}, {spec.pane_us}L)) div {spec.pane_us}L"
-    if watermark is not None:
-        last_end = f"({since} - pmod({since}, {spec.slide_us}L) + {spec.origin_us + spec.size_us}L)"
-        pane = f"CASE WHEN {last_end} > {watermark}L THEN {pane} END"
-    measures = [f"max({time}) as _ps_max"]
+    pane = f"({since} - pmod({since}, {spec.pane_us}L)) div {spec.pane_us}L as {PANE}"
+    measures = [f"{hash_text(node.key)} as {HASH}", f"max({time}) as _ps_max"]
     for partial in partials_of(node.aggregates):
         if partial.column is None:
             measures.append("count(1) as _ps_rows")
@@ -169,9 +164,9 @@ def pane_exchange(
             measures.append(f"sum(cast({quoted(partial.column)} as {kind})) as {quoted(partial.name)}")
     if arrival is not None:
         measures.append(f"min(unix_micros({quoted(arrival)})) as _ps_first")
-    keys = [F.col(quoted(name)) for name in node.key]
-    if few and width == 1:
+    alone = few and width == 1
+    if alone:
         frame = frame.coalesce(1)  # one partition satisfies the grouping too: no exchange at all
-    grouped = frame.groupBy(*keys, sql(f"{pane} as {PANE}")).agg(*[sql(measure) for measure in measures])
-    hashed = grouped.select("*", sql(f"{hash_text(node.key)} as {HASH}"))
-    return to_tasks(hashed, width, route_text(width), few)
+    keys = [sql(quoted(name)) for name in node.key]
+    grouped = frame.groupBy(*keys, sql(pane)).agg(*[sql(measure) for measure in measures])
+    return grouped if alone else grouped.repartitionById(width, sql(route_text(width)))

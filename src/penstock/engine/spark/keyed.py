@@ -178,7 +178,7 @@ class WindowHead:
         closing = (
             task.batch["windows"][self.operator] if task.folder is not None else {"closed": None, "watermark": None}
         )
-        fresh = self._fresh(table, task, counters)
+        fresh = self._fresh(table, closing["watermark"], task, counters)
         if task.folder is None:  # a batch DataFrame: all windows close at once
             log = fresh
             result = (
@@ -198,15 +198,25 @@ class WindowHead:
             task.emit(self.operator, self._finish(result), task.partition << CHUNK_BITS)
         yield
 
-    def _fresh(self, table: pa.Table | None, task: TaskRun, counters: Counters) -> pa.Table | None:
-        """Split the native pane rows into panes and the few figures the driver wants."""
+    def _fresh(
+        self, table: pa.Table | None, watermark: int | None, task: TaskRun, counters: Counters
+    ) -> pa.Table | None:
+        """Split the native pane rows into panes and the few figures the driver wants.
+
+        A pane none of whose windows is open under the watermark in force holds late rows only, and so does the
+        null pane of rows without event time: they are counted and go no further.
+        """
         if table is None:
             return None
-        panes = table.filter(pc.is_valid(table.column(PANE)))
+        keep = pc.is_valid(table.column(PANE))
+        if watermark is not None:
+            pane = pc.fill_null(table.column(PANE), 0).to_numpy()
+            is_open = self.spec.end_of(self.spec.last_window_of_pane(pane)) > watermark
+            keep = pc.and_(keep, pa.array(is_open))
+        panes, late = table.filter(keep), table.filter(pc.invert(keep))
         seen: dict[str, Any] = {
-            "late": int(pc.sum(table.filter(pc.is_null(table.column(PANE))).column("_ps_rows")).as_py() or 0),
+            "late": int(pc.sum(late.column("_ps_rows")).as_py() or 0),
             "max_event": pc.max(table.column("_ps_max")).as_py(),
-            "tick": pc.max(table.column("_ps_tick")).as_py() if "_ps_tick" in table.column_names else None,
         }
         counters.rows_in += int(pc.sum(table.column("_ps_rows")).as_py() or 0)
         if "_ps_first" in table.column_names and panes.num_rows:
