@@ -30,6 +30,7 @@ from penstock.observe.record import BatchRecord
 from penstock.sources.limits import write_limits
 from penstock.windows.panes import needed_from
 
+MANY_ROWS = 1 << 30
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
 
 
@@ -196,8 +197,8 @@ class Host:
     # -- jobs ------------------------------------------------------------------------------------
 
     def _rows_before(self) -> int:
-        """Return the rows of the last batch, a guess at this one's."""
-        return self.latest.rows_in if self.latest is not None else 0
+        """Return the rows of the last batch, a guess at this one's; the first may well be a backlog."""
+        return self.latest.rows_in if self.latest is not None else MANY_ROWS
 
     def _automatic(self, widths: dict[str, int]) -> dict[str, int]:
         """Let keyed operators whose width nobody chose be as wide as their rows need: exchanges cost, too."""
