@@ -14,18 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from tests.engine.tools import RUNNING, expected_sums, parquet, running_sum, static, stream
+from tests.engine.tools import RUNNING, expected_sums, parquet, run, running_sum, static, stream
 
 TOTAL = 2000
-
-
-def run(flow: ps.Flow, spark: SparkSession, folder: Path, **options: Any) -> Any:
-    job = flow.start(spark, str(folder / "ckpt"), available_now=True, **options)
-    try:
-        assert job.await_end(120)
-    finally:
-        job.stop()
-    return job
 
 
 def fails_on(bad: set[int]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,16 +14,7 @@ import penstock as ps
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.stages import cut
 from tests.engine.test_farm import note, notes
-from tests.engine.tools import RUNNING, Changing, expected_sums, parquet, running_sum, static, stream
-
-
-def run(flow: ps.Flow, spark: SparkSession, folder: Path, **options: Any) -> Any:
-    job = flow.start(spark, str(folder / "ckpt"), available_now=True, **options)
-    try:
-        assert job.await_end(120)
-    finally:
-        job.stop()
-    return job
+from tests.engine.tools import RUNNING, Changing, expected_sums, parquet, run, running_sum, static, stream
 
 
 def test_a_python_step_with_three_sinks_is_called_once_per_batch(spark: SparkSession, tmp_path: Path) -> None:

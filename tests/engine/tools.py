@@ -91,3 +91,13 @@ class Changing:
 def parquet(path: str | Path) -> pa.Table:
     """All rows of a file sink, as a plain reader sees them."""
     return pq.read_table(path)
+
+
+def run(flow: ps.Flow, spark: SparkSession, folder: Path, **options: Any) -> Any:
+    """Run a flow until what is there now is processed; return its job."""
+    job = flow.start(spark, str(folder / "ckpt"), available_now=True, **options)
+    try:
+        assert job.await_end(120)
+    finally:
+        job.stop()
+    return job

@@ -33,8 +33,8 @@ class Effort:
     prefix_files: int  # files that transformWithStateInPandas gets
 
 
-FULL = Effort(7, 15.0, 4.5, files=8, rows_per_file=500_000, map_files=4, keyed_files=1, prefix_files=1)
-QUICK = Effort(3, 4.0, 2.5, files=4, rows_per_file=250_000, map_files=4, keyed_files=1, prefix_files=1)
+FULL = Effort(7, 15.0, 4.5, files=8, rows_per_file=500_000, map_files=4, keyed_files=2, prefix_files=1)
+QUICK = Effort(3, 4.0, 2.5, files=4, rows_per_file=250_000, map_files=4, keyed_files=2, prefix_files=1)
 
 
 def main(json_path: str | None, quick: bool, cases: str = CASES) -> int:
@@ -79,6 +79,6 @@ def _measure(bench: Bench, effort: Effort, cases: str) -> list[Figure]:
     if "c" in cases:
         per_batch = effort.keyed_files * effort.rows_per_file
         data = rates.Input(folder / "input", rows, effort.keyed_files, per_batch)
-        prefix = rates.Input(folder / "prefix", first, effort.keyed_files, per_batch)
+        prefix = rates.Input(folder / "prefix", first, effort.keyed_files, min(first, per_batch))
         found += rates.keyed(bench, data, prefix)
     return found

@@ -18,8 +18,8 @@ from penstock.flow.flow import Flow
 class Framer:
     """Builds the DataFrame of each job; programs are pickled once and kept from batch to batch."""
 
-    def __init__(self, flow: Flow, plan: Plan, spark: SparkSession, programs: ProgramBuilder) -> None:
-        self.flow, self.plan, self.spark, self.programs = flow, plan, spark, programs
+    def __init__(self, flow: Flow, plan: Plan, programs: ProgramBuilder) -> None:
+        self.flow, self.plan, self.programs = flow, plan, programs
         self._stages: dict[tuple[str, str], frames.PythonStage] = {}
         self._arrival = {read.name: read.arrival for read in flow.reads}
         self._alone = len(flow.reads) == 1
@@ -54,7 +54,7 @@ class Framer:
         """Return the DataFrame of a port: a source, a native step, or what an earlier job tapped."""
         node = self.flow.operators[op.owner(port)]
         if port not in self.plan.native:
-            return self.tapped(port, document, reader)
+            return self.tapped(batch.sparkSession, port, document, reader)
         if isinstance(node, op.Read):
             return frames.source_frame(batch, self.flow.reads.index(node), self._alone)
         inputs = [self._native(batch, name, document, None) for name in node.inputs]
@@ -65,7 +65,7 @@ class Framer:
             united = united.unionByName(other)
         return united
 
-    def tapped(self, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
+    def tapped(self, spark: SparkSession, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
         """Return a DataFrame that reads a tap back; with positions where the reader is an exchange that needs them."""
         owner = owner_of(self.plan, port)
         node = reader.head if reader is not None else None
@@ -77,7 +77,7 @@ class Framer:
             program = self.programs.tap_reader(port, isinstance(owner.head, op.Map), chunk)
             self._stages[key] = frames.PythonStage(program, frames.onward_schema(schema) if needs_positions else schema)
         files = max(1, len(document["taps"].get(port, [])))
-        return self._stages[key].apply(self.spark.range(0, files, 1, files).select(F.col("id")))
+        return self._stages[key].apply(spark.range(0, files, 1, files).select(F.col("id")))
 
     def _stage(self, stage: Stage) -> frames.PythonStage:
         key = ("stage", stage.name)

@@ -73,7 +73,7 @@ class Host:
         self._left_at: float | None = None
         self._cut_at = 0.0
         self._windows = {n.name: n for n in flow.operators.values() if isinstance(n, op.Window)}
-        self.framer = Framer(flow, self.plan, spark, self.programs)
+        self.framer = Framer(flow, self.plan, self.programs)
 
     # -- one batch -------------------------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class Host:
 
             def frame_of(port: str) -> DataFrame:
                 self.spark.sparkContext.setLocalProperty(BATCH_PROPERTY, json.dumps(document))
-                return self.framer.tapped(port, document, None)
+                return self.framer.tapped(batch.sparkSession, port, document, None)
 
             for name, sink in self.flow.sinks.items():
                 if marks[name] in done:

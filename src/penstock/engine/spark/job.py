@@ -23,7 +23,7 @@ from penstock.engine.spark.heads import slots_folder
 from penstock.engine.spark.host import Host, Stopping
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.program import tear_down
-from penstock.engine.spark.session import tune
+from penstock.engine.spark.session import hush, tuned
 from penstock.engine.spark.state import GROUPS, KeyedSegments, Segment
 from penstock.errors import CheckpointError, FlowError, JobFailed
 from penstock.flow import operators as op
@@ -65,7 +65,7 @@ class Job:
     ) -> None:
         if policy is not None and not callable(getattr(policy, "decide", None)):
             raise FlowError(f"flow '{flow.name}'", f"policy {policy!r} has no decide()", "pass a policy object or None")
-        tune(spark)
+        hush(spark)
         self.flow, self.spark, self.checkpoint = flow, spark, absolute(str(checkpoint))
         self.available_now, self.restarts = available_now, restarts
         self.ledger = Ledger(self.checkpoint)
@@ -196,7 +196,8 @@ class Job:
         frame = unite(self.flow.reads, tick)
         writer = frame.writeStream.queryName(f"{self.flow.name}-{self.host.run}").foreachBatch(self.host.process)
         writer = writer.option("checkpointLocation", self.ledger.spark_checkpoint)
-        return (writer.trigger(availableNow=True) if self.available_now else writer).start()
+        with tuned(self.spark):
+            return (writer.trigger(availableNow=True) if self.available_now else writer).start()
 
     def _supervise(self) -> None:
         """Watch the query; restart it after a fault that is not the user's, with back-off and a limit."""

@@ -1,13 +1,15 @@
 """A local Spark session with the settings that make a micro-batch cheap.
 
 Any session works with Penstock; this one is what the demo, the tests and the benchmarks use. What a
-running session can still take is set by `tune` when a flow starts, so a user's own session profits too.
+running session can still take is set while a flow starts, for its query alone, so a user's own session profits too.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -85,10 +87,23 @@ def local_session(master: str = "local[2,4]", app: str = "penstock", **conf: str
     return spark
 
 
-def tune(spark: SparkSession) -> None:
-    """Apply the settings that a running session can still take."""
+@contextmanager
+def tuned(spark: SparkSession) -> Iterator[None]:
+    """Apply the runtime settings while a query starts; it keeps them, and the session gets its own back."""
+    before = {key: spark.conf.get(key, None) for key in RUNTIME_CONF}
     for key, value in RUNTIME_CONF.items():
         spark.conf.set(key, value)
-    # A failed query is reported by its Job, with the user's error first; Spark's log would bury it in JVM frames.
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def hush(spark: SparkSession) -> None:
+    """Keep Spark's log of failed queries off: their Job reports them, with the user's error first, not last."""
     levels = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     levels.core.config.Configurator.setLevel(QUERY_LOGGER, levels.Level.OFF)
