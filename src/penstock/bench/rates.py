@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import penstock as ps
 from penstock.bench.figures import Figure, Target
 from penstock.bench.functions import SUM_SCHEMA, SUM_STATE, KeyedSum, keyed_sum, nothing, same, same_all
 from penstock.bench.streams import PARQUET_SCHEMA, Bench, bare_to_the_end, parquet_stream, rate, to_the_end
+from penstock.engine.spark.session import settings
 
 # What transformWithStateInPandas needs: RocksDB, which in turn refuses the raw file system of `local_session`, so this
 # query gets Spark's stock one (with checksum files), not from the cache where the raw one is.
@@ -174,22 +174,6 @@ def keyed(bench: Bench, data: Input, prefix: Input) -> list[Figure]:
         Figure(case, THEIRS, "rows/s", contest.results.get(THEIRS, []), None, rival),
         Figure(case, "Penstock / Spark", "ratio", contest.ratios(OURS, THEIRS), Target(">=", 5.0)),
     ]
-
-
-@contextmanager
-def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
-    """Set some of a session's settings for a while."""
-    before = {key: spark.conf.get(key, None) for key in wanted}
-    try:
-        for key, value in wanted.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, known in before.items():
-            if known is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, known)
 
 
 def has_protobuf() -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import uuid
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -108,8 +107,3 @@ def arrow_bytes(table: pa.Table) -> tuple[pa.Buffer, int]:
         writer.write_table(table)
     buffer = sink.getvalue()
     return buffer, zlib.crc32(buffer)
-
-
-def local_path(uri: str) -> Path:
-    """Return a local path for a path or a file: URI."""
-    return Path(uri.removeprefix("file://").removeprefix("file:"))

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.spark import frames
-from penstock.engine.spark.program import INDEX_BITS
+from penstock.engine.spark.program import INDEX_BITS, REPORT_SCHEMA
 from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.stages import JobPlan, Plan, Stage, owner_of
 from penstock.flow import operators as op
@@ -85,9 +85,7 @@ class Framer:
             source = self._source_of(stage)
             program = self.programs.build(stage, source)
             schema = (
-                frames.report_schema()
-                if stage.outlet is None
-                else frames.onward_schema(self.programs.schema_of(stage.outlet))
+                REPORT_SCHEMA if stage.outlet is None else frames.onward_schema(self.programs.schema_of(stage.outlet))
             )
             self._stages[key] = frames.PythonStage(program, schema)
         return self._stages[key]

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import LongType, StructType
 from pyspark.util import PythonEvalType
 
-from penstock.engine.spark.program import INDEX_BITS, POS, REPORT_SCHEMA, Program
+from penstock.engine.spark.program import INDEX_BITS, POS, Program
 from penstock.engine.spark.state import GROUPS, HASH
 from penstock.flow import operators as op
 from penstock.windows.aggregates import partials_of
@@ -77,11 +77,6 @@ class PythonStage:
         if self._column is None:
             self._column = self._udf(*[F.col(quoted(name)) for name in frame.columns])._jc
         return DataFrame(frame._jdf.mapInArrow(self._column, False, None), frame.sparkSession)
-
-
-def report_schema() -> str:
-    """Return the schema of a last stage: one report per task."""
-    return REPORT_SCHEMA
 
 
 def onward_schema(schema: StructType) -> StructType:

@@ -23,7 +23,7 @@ from penstock.engine.spark.heads import slots_folder
 from penstock.engine.spark.host import Host, Stopping
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.program import tear_down
-from penstock.engine.spark.session import hush, tuned
+from penstock.engine.spark.session import RUNTIME_CONF, hush, settings
 from penstock.engine.spark.state import GROUPS, KeyedSegments, Segment
 from penstock.errors import CheckpointError, FlowError, JobFailed
 from penstock.flow import operators as op
@@ -196,7 +196,7 @@ class Job:
         frame = unite(self.flow.reads, tick)
         writer = frame.writeStream.queryName(f"{self.flow.name}-{self.host.run}").foreachBatch(self.host.process)
         writer = writer.option("checkpointLocation", self.ledger.spark_checkpoint)
-        with tuned(self.spark):
+        with settings(self.spark, RUNTIME_CONF):  # the query keeps a copy of them
             return (writer.trigger(availableNow=True) if self.available_now else writer).start()
 
     def _supervise(self) -> None:

@@ -17,7 +17,7 @@ from penstock.engine.spark.conform import FunctionFailed, Undeclared, as_batches
 from penstock.engine.spark.files import arrow_bytes
 from penstock.engine.spark.heads import gather, one_batch
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
-from penstock.engine.spark.state import DEAD, HASH, KeyedSegments, Segment, open_segment
+from penstock.engine.spark.state import DEAD, HASH, KeyedSegments, Segment, counting, group_of, hashes_of, open_segment
 from penstock.flow.keyed_state import KeyedState
 from penstock.windows.aggregates import Output, partials_of
 from penstock.windows.panes import END, PANE, START, close_windows, compact, live, pane_bounds
@@ -237,12 +237,10 @@ class WindowHead:
         groups = np.array([t == task.partition for t in task.batch["routes"][self.operator]], dtype=bool)
         pieces = []
         for segment in segments:
-            counts = np.array([(segment.groups >> g) & 1 for g in range(len(groups))], dtype=bool) & groups
+            counts = counting(segment.groups, len(groups)) & groups
             table = open_segment(task.folder, segment)
             if not counts.all():
-                hashes = table.column(HASH).to_numpy().view(np.uint64)
-                group = (((hashes >> np.uint64(32)) * np.uint64(len(groups))) >> np.uint64(32)).astype(np.int64)
-                table = table.filter(pa.array(counts[group]))
+                table = table.filter(pa.array(counts[group_of(hashes_of(table), len(groups))]))
             pieces.append(table)
         return pa.concat_tables(pieces) if pieces else None
 

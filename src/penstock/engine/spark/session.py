@@ -88,19 +88,19 @@ def local_session(master: str = "local[2,4]", app: str = "penstock", **conf: str
 
 
 @contextmanager
-def tuned(spark: SparkSession) -> Iterator[None]:
-    """Apply the runtime settings while a query starts; it keeps them, and the session gets its own back."""
-    before = {key: spark.conf.get(key, None) for key in RUNTIME_CONF}
-    for key, value in RUNTIME_CONF.items():
-        spark.conf.set(key, value)
+def settings(spark: SparkSession, wanted: dict[str, str]) -> Iterator[None]:
+    """Set some of a session's settings for a while; afterwards it has its own back."""
+    before = {key: spark.conf.get(key, None) for key in wanted}
     try:
+        for key, value in wanted.items():
+            spark.conf.set(key, value)
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
+        for key, known in before.items():
+            if known is None:
                 spark.conf.unset(key)
             else:
-                spark.conf.set(key, old)
+                spark.conf.set(key, known)
 
 
 def hush(spark: SparkSession) -> None:

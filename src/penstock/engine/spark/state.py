@@ -65,6 +65,15 @@ def group_mask(groups: Ints) -> int:
     return mask
 
 
+def counting(mask: int, groups: int) -> Bools:
+    """Return a group mask as one boolean per group.
+
+    >>> counting(0b101, 4)
+    array([ True, False,  True, False])
+    """
+    return np.array([(mask >> group) & 1 for group in range(groups)], dtype=bool)
+
+
 def hashes_of(table: pa.Table) -> U64:
     """Return the hash column as unsigned NumPy, without a copy where it is one chunk."""
     column = table.column(HASH)
@@ -122,7 +131,7 @@ class KeyedSegments:
         found: list[pa.Table] = []
         offset = 0
         for segment in reversed(self.segments):
-            open_for = np.array([(segment.groups >> g) & 1 for g in range(self.groups)], dtype=bool)[bit] & ~resolved
+            open_for = counting(segment.groups, self.groups)[bit] & ~resolved
             if not open_for.any():
                 continue
             asked = np.flatnonzero(open_for)
@@ -177,7 +186,7 @@ class KeyedSegments:
             if weight > 2 * size and len(mine) - len(absorbed) < LONGEST_CHAIN:
                 break
             table = open_segment(self.folder, segment)
-            counts = np.array([(owned & segment.groups) >> g & 1 for g in range(self.groups)], dtype=bool)
+            counts = counting(owned & segment.groups, self.groups)
             table = table.filter(pa.array(counts[group_of(hashes_of(table), self.groups)]))
             pieces.append(table)
             absorbed.append(segment.file)
@@ -195,7 +204,7 @@ class KeyedSegments:
         pieces = []
         for segment in reversed(self.segments):
             table = open_segment(self.folder, segment)
-            live = np.array([(segment.groups >> g) & 1 for g in range(self.groups)], dtype=bool)
+            live = counting(segment.groups, self.groups)
             pieces.append(table.filter(pa.array(live[group_of(hashes_of(table), self.groups)])))
         if not pieces:
             return self.schema.empty_table()
