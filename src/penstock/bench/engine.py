@@ -33,7 +33,7 @@ class Effort:
     prefix_files: int  # files that transformWithStateInPandas gets
 
 
-FULL = Effort(7, 15.0, 4.5, files=8, rows_per_file=500_000, map_files=4, keyed_files=2, prefix_files=1)
+FULL = Effort(7, 15.0, 4.5, files=16, rows_per_file=500_000, map_files=4, keyed_files=4, prefix_files=1)
 QUICK = Effort(3, 4.0, 2.5, files=4, rows_per_file=250_000, map_files=4, keyed_files=2, prefix_files=1)
 
 
