@@ -25,7 +25,29 @@ if TYPE_CHECKING:
     from penstock.flow.flow import Flow
     from penstock.flow.keyed_state import KeyedState
     from penstock.flow.stream import Stream, elastic
-    from penstock.windows.aggregates import count, mean, sum
+    from penstock.windows.aggregates import (
+        Aggregate,
+        arg_max,
+        arg_min,
+        count,
+        covariance,
+        distinct,
+        first,
+        histogram,
+        last,
+        max,
+        mean,
+        min,
+        quantile,
+        regression,
+        std,
+        sum,
+        topk,
+        var,
+    )
+    from penstock.windows.content import Window
+    from penstock.windows.count import Count
+    from penstock.windows.delta import Delta
     from penstock.windows.time import Time
 
 __version__ = "0.1.0"
@@ -39,7 +61,29 @@ _HOMES = {
     "penstock.flow.flow": ("Flow",),
     "penstock.flow.keyed_state": ("KeyedState",),
     "penstock.flow.stream": ("Stream", "elastic"),
-    "penstock.windows.aggregates": ("count", "mean", "sum"),
+    "penstock.windows.aggregates": (
+        "Aggregate",
+        "arg_max",
+        "arg_min",
+        "count",
+        "covariance",
+        "distinct",
+        "first",
+        "histogram",
+        "last",
+        "max",
+        "mean",
+        "min",
+        "quantile",
+        "regression",
+        "std",
+        "sum",
+        "topk",
+        "var",
+    ),
+    "penstock.windows.content": ("Window",),
+    "penstock.windows.count": ("Count",),
+    "penstock.windows.delta": ("Delta",),
     "penstock.windows.time": ("Time",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -59,8 +103,11 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Aggregate",
     "CheckpointError",
+    "Count",
     "Decision",
+    "Delta",
     "Flow",
     "FlowError",
     "JobFailed",
@@ -72,11 +119,26 @@ __all__ = [
     "Stream",
     "Time",
     "UserFunctionError",
+    "Window",
+    "arg_max",
+    "arg_min",
     "count",
+    "covariance",
+    "distinct",
     "elastic",
+    "first",
+    "histogram",
+    "last",
     "local_session",
+    "max",
     "mean",
+    "min",
+    "quantile",
+    "regression",
     "replica",
     "sources",
+    "std",
     "sum",
+    "topk",
+    "var",
 ]

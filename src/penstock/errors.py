@@ -19,6 +19,18 @@ class FlowError(PenstockError):
         self.where, self.rule, self.remedy = where, rule, remedy
 
 
+class PolicyError(PenstockError):
+    """A policy or a model was given what it cannot work with: a bad parameter, or statistics that are no numbers.
+
+    >>> print(PolicyError("bound 'fast'", "mean_s must be greater than 0, got 0", "state the latency in seconds"))
+    bound 'fast': mean_s must be greater than 0, got 0. Remedy: state the latency in seconds.
+    """
+
+    def __init__(self, where: str, rule: str, remedy: str) -> None:
+        super().__init__(f"{where}: {rule}. Remedy: {remedy}.")
+        self.where, self.rule, self.remedy = where, rule, remedy
+
+
 class UserFunctionError(PenstockError):
     """A user's function raised, or returned what it did not declare; the job stops, its checkpoint stays."""
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
 from penstock.durations import microseconds
-from penstock.flow.text import duration_text, spec_text
+from penstock.windows.arguments import duration_text
 from penstock.windows.time import Time
 
 
@@ -226,13 +226,13 @@ def test_durations_read_back_as_what_they_were(us: int) -> None:
 
 
 def test_windows_in_words() -> None:
-    assert spec_text(Time("10 s")) == "Time(10 s)"
-    assert spec_text(Time("10 s", slide="100 ms")) == "Time(10 s, slide 100 ms)"
-    assert spec_text(Time("1 day", lateness="36 hours")) == "Time(1 d, lateness 36 h)"
-    assert spec_text(Time("1 h", origin=-1)) == "Time(1 h, origin 1969-12-31T23:59:59.999999+00:00)"
-    assert spec_text(Time("1 h", origin=2**61)) == f"Time(1 h, origin {2**61} us)"
+    assert Time("10 s").describe() == "Time(10 s)"
+    assert Time("10 s", slide="100 ms").describe() == "Time(10 s, slide 100 ms)"
+    assert Time("1 day", lateness="36 hours").describe() == "Time(1 d, lateness 36 h)"
+    assert Time("1 h", origin=-1).describe() == "Time(1 h, origin 1969-12-31T23:59:59.999999+00:00)"
+    assert Time("1 h", origin=2**61).describe() == f"Time(1 h, origin {2**61} us)"
     one, two = Time("1 h", origin=1), Time("1 h", origin=1 + 3600 * 10**6)
-    assert spec_text(one) != spec_text(two)  # the same windows, but panes are counted from the origin
+    assert one.describe() != two.describe()  # the same windows, but panes are counted from the origin
 
 
 # -- identity ----------------------------------------------------------------------------------------------------------

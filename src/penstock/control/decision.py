@@ -1,4 +1,4 @@
-"""What a policy sees and what it decides: plain values, no I/O, no clock."""
+"""What a policy decides: plain values, no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -6,33 +6,54 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from penstock.control.checks import finite
+from penstock.errors import PolicyError
+
+__all__ = ["Decision", "Policy", "PolicyError", "Static"]
+
 
 @dataclass(frozen=True)
 class Decision:
     """How the next batch runs: width per operator, least time between two cuts, most rows in a batch.
 
+    Continuous hosts also take `lifetimes`, the output-batch lifetime of each stream ``"a->b"`` in seconds, and
+    `chains`, the runs of operators that are fused. A NaN or an infinity is refused here, whoever decided it.
+
     >>> Decision({"score": 2}, lifetime_s=0.5).widths["score"]
     2
+    >>> Decision(lifetimes={"score->sink": 0.01}, chains=(("decode", "merge"),)).chains
+    (('decode', 'merge'),)
     """
 
     widths: Mapping[str, int] = field(default_factory=dict)
     lifetime_s: float = 0.0
     row_cap: int | None = None
+    lifetimes: Mapping[str, float] = field(default_factory=dict)
+    chains: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        finite("decision", "lifetime_s", self.lifetime_s)
+        if self.row_cap is not None:
+            finite("decision", "row_cap", self.row_cap)
+        for operator, width in self.widths.items():
+            finite(f"decision for '{operator}'", "width", width)
+        for stream, lifetime in self.lifetimes.items():
+            finite(f"decision for '{stream}'", "lifetime", lifetime)
 
 
 class Policy(Protocol):
-    """Values in, a decision out."""
+    """Values in, a decision out. A policy may also have `reset()`, which forgets what it learnt."""
 
     def decide(self, observed: Any, current: Decision) -> Decision:
-        """Return the decision for the next batch, given what the last one showed (None before the first)."""
+        """Return the decision for the next interval, given what the last one showed (None before the first)."""
         ...
 
 
 class Static:
     """Keeps what it was given: the baseline, and the default when nothing is required.
 
-    >>> Static().decide(None, Decision({"score": 4}))
-    Decision(widths={'score': 4}, lifetime_s=0.0, row_cap=None)
+    >>> Static().decide(None, Decision({"score": 4})).widths
+    {'score': 4}
     """
 
     def decide(self, observed: Any, current: Decision) -> Decision:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import FlowError
 from penstock.flow import operators as op
 from penstock.flow.schema import columns_text
-from penstock.flow.text import aggregates_text, spec_text
+from penstock.flow.text import PATTERN_NAMES, computed_text
 
 if TYPE_CHECKING:
     from penstock.flow.flow import Flow
@@ -68,7 +68,10 @@ def describe(node: op.Operator) -> str:
     if isinstance(node, op.Stateful):
         words.append(f"state ({columns_text(node.state_schema)})")
     if isinstance(node, op.Window):
-        words += [f"pane farming, {spec_text(node.spec)} on {node.time}", aggregates_text(node.aggregates)]
+        on = f" on {node.time}" if node.time else " in the order of reading"
+        words += [f"{PATTERN_NAMES[node.path]}, {node.spec.describe()}{on}", computed_text(node)]
+    if isinstance(node, op.Late):
+        words.append(f"of window {node.window}")
     if isinstance(node, op.Read):
         words.append("stream" if node.frame.isStreaming else "batch")
         words += [f"time {node.time}"] if node.time else []

@@ -5,8 +5,8 @@ their columns and time column, and every operator's name, kind, inputs, columns,
 count, whether they may be null does not.
 
 Out, because a restart may change them: widths, scheduling, partitioning and chunks, `on_error` and its dead letters,
-`setup`, arrival columns, and the sinks. A job that stopped on a bad row can so be started again with
-`on_error="dead_letter"`, one more sink, and more replicas. The functions themselves cannot be compared.
+`setup`, arrival columns, streams of late rows, and the sinks. A job that stopped on a bad row can so be started again
+with `on_error="dead_letter"`, one more sink, and more replicas. The functions themselves cannot be compared.
 
 Operators are sorted by name: the order of independent statements in a program does not matter.
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.flow import operators as op
 from penstock.flow.schema import columns_text
-from penstock.flow.text import aggregates_text, spec_text
+from penstock.flow.text import computed_text
 
 if TYPE_CHECKING:
     from penstock.flow.flow import Flow
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 def identity(flow: Flow) -> list[str]:
     """Return what must not change between two starts on one checkpoint, one line each."""
-    rest = sorted((n for n in flow.operators.values() if not isinstance(n, op.Read)), key=lambda node: node.name)
+    without = (op.Read, op.Late)
+    rest = sorted((n for n in flow.operators.values() if not isinstance(n, without)), key=lambda node: node.name)
     return [f"flow {flow.name}", *(_line(node) for node in (*flow.reads, *rest))]
 
 
@@ -42,6 +43,11 @@ def _line(node: op.Operator) -> str:
     if isinstance(node, op.Stateful):
         words.append(f"state ({columns_text(node.state_schema)})")
     if isinstance(node, op.Window):
-        words += [f"time {node.time}", spec_text(node.spec), aggregates_text(node.aggregates, kinds=True)]
+        words += [f"time {node.time}", *([f"order {' '.join(node.order)}"] if node.order else [])]
+        words += [
+            node.spec.describe(),
+            *([node.path] if node.path != "native" else []),
+            computed_text(node, types=True),
+        ]
     schema = next(schema for port, schema in node.outputs.items() if not port.endswith(".dead"))
     return f"{', '.join(words)}: {columns_text(schema)}"

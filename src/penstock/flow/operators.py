@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.windows.aggregates import Output
-from penstock.windows.time import Time
+from penstock.windows.kinds import WindowSpec, is_ordered
 
 Scheduling = Literal["round_robin", "on_demand"]
 Partition = Literal["round_robin", "key", "broadcast"]
 OnError = Literal["stop", "skip", "dead_letter"]
 LatencyMode = Literal["read_ready", "read_write"]
+WindowPath = Literal["native", "panes", "content"]
 
 DEFAULT_CHUNK = 1024
 MAX_CHUNK = 1 << 20  # a row's place in its chunk has 20 bits
@@ -145,13 +146,37 @@ class Stateful(Operator):
 
 @dataclass(frozen=True)
 class Window(Operator):
-    """Keyed time windows with aggregates that combine: pane farming."""
+    """Windows per key with aggregates, or with a function of their content.
 
-    spec: Time = None  # type: ignore[assignment]
+    `path` says how it runs: `native` panes made by Spark, Python `panes` (a user's pane and combine functions), or the
+    `content`, row by row in order.
+    """
+
+    spec: WindowSpec = None  # type: ignore[assignment]
     key: tuple[str, ...] = ()
-    time: str = ""
+    time: str | None = None
+    order: tuple[str, ...] = ()
     aggregates: tuple[Output, ...] = ()
+    fn: Callable[..., Any] | None = field(repr=False, default=None)
+    pane: Callable[..., Any] | None = field(repr=False, default=None)
+    combine: Callable[..., Any] | None = field(repr=False, default=None)
+    details: bool = False
+    path: WindowPath = "native"
     width: Width = Width(1, MAX_KEYED_WIDTH)
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows wait for the watermark and are then taken in order (design section 3, Order)."""
+        return self.time is not None and is_ordered(self.spec)
+
+
+@dataclass(frozen=True)
+class Late(Operator):
+    """The rows that missed a window of `window`: they came behind its watermark, or without an event time."""
+
+    window: str = ""
+    spec: WindowSpec = None  # type: ignore[assignment]
+    time: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructType, TimestampType
+from pyspark.sql.types import DecimalType, FractionalType, IntegralType, StringType, StructType, TimestampType
 
 from penstock.errors import FlowError
 from penstock.flow import operators as op
 from penstock.flow.rules import check_choice, check_function, check_known, check_stateless, check_width
 from penstock.flow.schema import check_names, columns_text, first_line, need_columns, need_keys, parse
 from penstock.flow.windowed import WindowedStream
+from penstock.windows.count import Count
+from penstock.windows.delta import Delta
+from penstock.windows.kinds import WindowSpec
 from penstock.windows.time import Time
 
 if TYPE_CHECKING:
@@ -181,18 +184,66 @@ class Stream:
         node = op.Stateful(name, (self.port,), {name: out}, fn=fn, key=keys, state_schema=state, width=width)
         return self._add(node, out)
 
-    def window(self, spec: Time, key: Key | None = None, name: str | None = None) -> WindowedStream:
-        """Cut the stream into windows per key; say what to compute with `.aggregate(...)` on the result."""
+    def window(
+        self,
+        spec: WindowSpec,
+        key: Key | None = None,
+        name: str | None = None,
+        *,
+        order: Key = (),
+        pattern: str | None = None,
+        details: bool = False,
+        replicas: int | op.Width | str | None = None,
+    ) -> WindowedStream:
+        """Cut the stream into windows per key; say what to compute with `.aggregate(...)` or `.apply(...)`.
+
+        `spec` is `ps.Time`, `ps.Count` or `ps.Delta`. Without a key all rows are of one key. Where the result depends
+        on the order of rows, it is that of event time, then of the columns named by `order`, then of the other columns;
+        on a stream without event time, that in which rows were read. `pattern="key"` or `"pane"` overrides the choice
+        of pattern. `details=True` adds a struct with the window's id, rows, task, calculation time and fire time.
+        """
         where = f"window '{self.flow._name(name, None, 'window')}'"
-        if not isinstance(spec, Time):
-            raise FlowError(where, f"a window is ps.Time(...), got {type(spec).__name__}", "pass a window spec")
+        if not isinstance(spec, (Time, Count, Delta)):
+            rule = f"a window is ps.Time(...), ps.Count(...) or ps.Delta(...), got {type(spec).__name__}"
+            raise FlowError(where, rule, "pass a window spec")
         keys = () if key is None else _keys(key, where)
         need_keys(self.schema, keys, where)
-        if self.time is None:
+        if self.time is None and isinstance(spec, Time):
             lost = f", and '{self._time_lost_by}' lost it" if self._time_lost_by else ", and read() named none"
             remedy = "keep the column, name and type" if self._time_lost_by else "name it in read(df, time=...)"
             raise FlowError(where, f"a Time window needs the event-time column{lost}", remedy)
-        return WindowedStream(self, spec, keys, name)
+        if not isinstance(details, bool):
+            raise FlowError(where, f"details is True or False, got {details!r}", "pass one of them")
+        if isinstance(spec, Delta):
+            check_delta(self.schema, spec.column, where)
+        by = _keys(order, where)
+        need_columns(self.schema, by, where, "order")
+        if by and self.time is None:
+            raise FlowError(where, "order= breaks ties of event time, and there is none", "name it in read(df, time=)")
+        width = self._width(replicas, where, keyed=True)
+        return WindowedStream(self, spec, keys, name, order=by, pattern=pattern, details=details, width=width)
+
+    @property
+    def late(self) -> Stream:
+        """The rows that missed a window of this stream's window operator, each once; rows without event time, too.
+
+        Nothing is dropped silently: rows that nobody reads here are counted in the report all the same.
+        """
+        window = self.flow._operators.get(self.port)
+        if not isinstance(window, op.Window):
+            raise FlowError(f"'{self.port}'", "late rows are those of a window's result", "use .late right behind it")
+        if window.time is None:
+            rule = "a window without event time has no late rows"
+            raise FlowError(f"window '{window.name}'", rule, "name the event time in read(df, time=...)")
+        source, port = window.inputs[0], f"{window.name}.late"
+        if port in window.outputs:
+            return Stream(self.flow, port, window.outputs[port], window.time)
+        name = f"{window.name}_late"
+        if name not in self.flow._operators:
+            schema = self.flow._operators[op.owner(source)].outputs[source]
+            node = op.Late(name, (source,), {name: schema}, window=window.name, spec=window.spec, time=window.time)
+            self.flow._operators[name] = node
+        return Stream(self.flow, name, self.flow._operators[name].outputs[name], window.time)
 
     def write(
         self,
@@ -323,6 +374,16 @@ def _difference(mine: StructType, theirs: StructType) -> str | None:
         if a != b:
             return f"column {number} is {a} and {b}"
     return None
+
+
+def check_delta(schema: StructType, column: str, where: str) -> None:
+    """Refuse a Delta window over a column that is missing or not a number."""
+    need_columns(schema, (column,), where, "Delta")
+    if not isinstance(schema[column].dataType, (IntegralType, FractionalType)) or isinstance(
+        schema[column].dataType, DecimalType
+    ):
+        rule = f"Delta measures a number, and column '{column}' is {schema[column].dataType.simpleString()}"
+        raise FlowError(where, rule, "name an integer or floating column, or cast it before")
 
 
 def check_time_column(schema: StructType, column: str, where: str, role: str) -> None:

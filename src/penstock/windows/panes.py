@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -32,16 +31,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.windows.aggregates import ROWS, Column, Output, Partial, partials_of
+from penstock.windows.aggregates import ROWS, Measure, Output, State, measures_of, partials_of
+from penstock.windows.kernels.ranges import Level, Ranges
 from penstock.windows.keys import HASH, key_ranks
-from penstock.windows.scans import Doubles, Longs, block_scans, checked
+from penstock.windows.scans import Longs
 from penstock.windows.time import Time
 
 PANE = "_ps_pane"
 START, END = "_ps_start", "_ps_end"
 
 _FEW_RUNS = 32
-_ARROW = {"long": pa.int64(), "double": pa.float64()}
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------
@@ -89,50 +88,92 @@ def compact(panes: pa.Table, key_columns: Sequence[str], aggregates: Sequence[Ou
     >>> compact(log, ["key"], []).to_pylist()
     [{'_ps_hash': 5, 'key': 'a', '_ps_pane': 3, '_ps_rows': 3}]
     """
-    partials = partials_of(aggregates)
-    log = _combine(panes, key_columns, partials)
+    measures = measures_of(aggregates)
+    log = _combine(panes, key_columns, measures)
     heads = log.keys(panes, [HASH, *key_columns], log.rank)
-    columns = [*heads.columns, pa.array(log.pane), *(_arrow(log.partials[p.name], p.kind) for p in partials)]
-    return pa.table(columns, names=[HASH, *key_columns, PANE, *(p.name for p in partials)])
+    written: dict[str, pa.Array] = {}
+    for measure in measures:
+        written |= zip((p.name for p in measure.partials), measure.write(log.states[measure]), strict=True)
+    columns = [*heads.columns, pa.array(log.pane), *(written[p.name] for p in partials_of(aggregates))]
+    return pa.table(columns, names=[HASH, *key_columns, PANE, *(p.name for p in partials_of(aggregates))])
+
+
+def lift_panes(rows: pa.Table, aggregates: Sequence[Output], key_columns: Sequence[str], pane: str = PANE) -> pa.Table:
+    """Return the pane rows of raw rows that carry their hash and pane: what Spark's groupBy gives, for any aggregate.
+
+    >>> from penstock.windows.aggregates import bind, sum
+    >>> rows = pa.table({"_ps_hash": [5, 5, 5], "key": ["a", "a", "a"], "_ps_pane": [3, 4, 3], "x": [1, 2, 4]})
+    >>> lift_panes(rows, bind({"s": sum("x")}, {"x": "long"}), ["key"]).to_pylist()
+    [{'_ps_hash': 5, 'key': 'a', '_ps_pane': 3, '_ps_rows': 2, '_ps_sum_long_x': 5}, \
+{'_ps_hash': 5, 'key': 'a', '_ps_pane': 4, '_ps_rows': 1, '_ps_sum_long_x': 2}]
+    """
+    runs = _runs(rows, key_columns, pane)
+    read = list(dict.fromkeys(column for output in aggregates for column in output.aggregate.columns))
+    # a table without columns has no rows: the hash stands for them
+    ordered = rows.select(read or [HASH])
+    ordered = ordered if runs.order is None else ordered.take(pa.array(runs.order))
+    written: dict[str, pa.Array] = {}
+    for measure in measures_of(aggregates):
+        columns = measure.write(measure.lift_runs(ordered, runs.ranges))
+        written |= zip((p.name for p in measure.partials), columns, strict=True)
+    heads = rows.select([HASH, *key_columns]).take(pa.array(runs.source)).take(pa.array(runs.rank))
+    columns = [*heads.columns, pa.array(runs.pane), *(written[p.name] for p in partials_of(aggregates))]
+    return pa.table(columns, names=[HASH, *key_columns, PANE, *(p.name for p in partials_of(aggregates))])
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Rows grouped by (key, pane), in that order: the permutation that sorts them, the runs, and what each run is."""
+
+    order: NDArray[np.intp] | None  # None: sorted already
+    ranges: Ranges
+    rank: Longs  # of each run
+    pane: Longs
+    source: NDArray[np.intp]  # for each key a row that has it
+
+
+def _runs(rows: pa.Table, key_columns: Sequence[str], pane_column: str) -> _Runs:
+    rank, pane = key_ranks(rows, key_columns), _numbers(rows, pane_column)
+    place = _places(rank, pane)
+    order = _order(place)
+    if order is not None:
+        rank, pane, place = rank[order], pane[order], place[order]
+    fresh = np.ones(rows.num_rows, dtype=np.bool_)
+    fresh[1:] = place[1:] != place[:-1]
+    starts = np.flatnonzero(fresh)
+    if len(starts) < rows.num_rows:
+        rank, pane = rank[starts], pane[starts]
+    heads = np.flatnonzero(np.diff(rank, prepend=-1))  # ranks count up from 0 without holes
+    first = starts[heads]
+    return _Runs(order, Ranges.runs(rows.num_rows, starts), rank, pane, first if order is None else order[first])
 
 
 @dataclass(frozen=True)
 class _Log:
-    """One row per (key, pane), sorted: key ranks, panes, partials; and for each key an input row that has it."""
+    """One row per (key, pane), sorted: key ranks, panes, measures; and for each key an input row that has it."""
 
     rank: Longs
     pane: Longs
     source: NDArray[np.intp]
-    partials: dict[str, Column]
+    states: dict[Measure, State]
 
     def keys(self, panes: pa.Table, columns: Sequence[str], rank: Longs) -> pa.Table:
         """Return the key columns of each rank, by way of the distinct keys: they are few and stay in the cache."""
         return panes.select(list(columns)).take(pa.array(self.source)).take(pa.array(rank))
 
 
-def _combine(panes: pa.Table, key_columns: Sequence[str], partials: Sequence[Partial]) -> _Log:
-    """Sort the rows by (hash, key, pane) and add up those with the same key and pane."""
-    rank, pane = key_ranks(panes, key_columns), _numbers(panes, PANE)
-    rows = panes.num_rows
-    place = _places(rank, pane)
-    order = _order(place)
-    if order is not None:
-        rank, pane, place = rank[order], pane[order], place[order]
-    fresh = np.ones(rows, dtype=np.bool_)
-    fresh[1:] = place[1:] != place[:-1]
-    starts = np.flatnonzero(fresh)
-    merged = len(starts) < rows
-    columns = {}
-    for part in partials:
-        column = _read(panes, part)
-        if order is not None:
-            column = Column(column.values[order], None if column.valid is None else column.valid[order])
-        columns[part.name] = _merge(column, part, starts) if merged else column
-    if merged:
-        rank, pane = rank[starts], pane[starts]
-    heads = np.flatnonzero(np.diff(rank, prepend=-1))  # ranks count up from 0 without holes
-    first = starts[heads]
-    return _Log(rank, pane, first if order is None else order[first], columns)
+def _combine(panes: pa.Table, key_columns: Sequence[str], measures: Sequence[Measure]) -> _Log:
+    """Sort the rows by (hash, key, pane) and combine those with the same key and pane."""
+    runs = _runs(panes, key_columns, PANE)
+    merged = len(runs.ranges) < panes.num_rows
+    states = {}
+    for measure in measures:
+        state = measure.read(panes)
+        if runs.order is not None:
+            arrays = tuple(array[runs.order] for array in state.arrays)
+            state = State(arrays, None if state.valid is None else state.valid[runs.order], state.source)
+        states[measure] = measure.over(state, runs.ranges) if merged else state
+    return _Log(runs.rank, runs.pane, runs.source, states)
 
 
 def _places(rank: Longs, pane: Longs) -> Longs:
@@ -163,21 +204,6 @@ def _order(place: Longs) -> NDArray[np.intp] | None:
     return packed & ((1 << bits) - 1)
 
 
-def _merge(column: Column, part: Partial, starts: NDArray[np.intp]) -> Column:
-    """Add up runs of rows; a run of nulls only stays null."""
-    values: Longs | Doubles
-    if part.kind == "long":
-        terms = int(np.diff(starts, append=len(column.values)).max())
-        values = checked(
-            column.values.astype(np.int64, copy=False), terms, lambda x: np.add.reduceat(x, starts), _what(part)
-        )
-    else:
-        with np.errstate(invalid="ignore", over="ignore"):
-            values = np.add.reduceat(column.values.astype(np.float64, copy=False), starts)
-    valid = None if column.valid is None else np.logical_or.reduceat(column.valid, starts)
-    return Column(values, valid)
-
-
 # --- the kernel ------------------------------------------------------------------------------------------------------
 
 
@@ -203,17 +229,17 @@ def close_windows(
     {'key': 'a', '_ps_start': -5, '_ps_end': 5, '_ps_rows': 2, 's': 7}
     {'key': 'a', '_ps_start': 0, '_ps_end': 10, '_ps_rows': 3, 's': 15}
     """
-    partials = partials_of(aggregates)
+    measures = measures_of(aggregates)
     lo, hi = _closing(panes, spec, closed_upto, watermark)
     needed = _rows_of(panes, spec, lo, hi)
-    log = _combine(needed, key_columns, partials)
+    log = _combine(needed, key_columns, measures)
     slide = _slide(log, spec, lo, hi)
-    sums = {p.name: slide.add(log.partials[p.name], p) for p in partials}
-    keys = log.keys(needed, key_columns, np.repeat(log.rank, slide.firsts))
+    states = {measure: measure.over(log.states[measure], slide.ranges) for measure in measures}
+    keys = log.keys(needed, key_columns, log.rank[slide.ranges.lo])
     start = spec.start_of(slide.window)
-    columns = [*keys.columns, pa.array(start), pa.array(start + spec.size_us), _arrow(sums[ROWS.name], "long")]
+    columns = [*keys.columns, pa.array(start), pa.array(start + spec.size_us), *measures[0].write(states[measures[0]])]
     for output in aggregates:
-        columns.append(_arrow(output.lower([sums[p.name] for p in output.partials]), output.kind))
+        columns.append(output.lower([states[measure] for measure in output.measures]))
     return pa.table(columns, names=[*key_columns, START, END, ROWS.name, *(o.name for o in aggregates)])
 
 
@@ -241,60 +267,10 @@ def _rows_of(panes: pa.Table, spec: Time, lo: int, hi: int) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Slide:
-    """The windows, each given by its first and last row (as run lengths over rows), and sums over them."""
+    """The windows by number, and their rows."""
 
-    log: _Log
-    firsts: NDArray[np.int64]  # how many windows have this row as their first
-    lasts: NDArray[np.int64]
     window: Longs
-    panes_per_window: int
-    panes_per_slide: int
-
-    def add(self, column: Column, part: Partial) -> Column:
-        """Sum a partial over every window; null where no row of the window has a value."""
-        values: Longs | Doubles
-        if part.kind == "long":
-            terms = min(self.panes_per_window, len(column.values))
-            values = checked(column.values.astype(np.int64, copy=False), terms, self._add_longs, _what(part))
-        else:
-            values = self._add_doubles(column.values.astype(np.float64, copy=False))
-        if column.valid is None:
-            return Column(values)
-        return Column(values, self._add_longs(column.valid.astype(np.int64)) > 0)
-
-    def _add_longs(self, values: Longs) -> Longs:
-        upto = np.cumsum(values)
-        return np.repeat(upto, self.lasts) - np.repeat(upto - values, self.firsts)
-
-    def _add_doubles(self, values: Doubles) -> Doubles:
-        prefix, suffix = block_scans(values, self._blocks)
-        left, right = self._sides
-        total = np.where(left, np.repeat(suffix, self.firsts), 0.0)
-        with np.errstate(invalid="ignore", over="ignore"):
-            return np.add(total, np.repeat(prefix, self.lasts), out=total, where=right)
-
-    @cached_property
-    def _block_start(self) -> Longs:
-        """The first pane of each row's block of r panes."""
-        return self.log.pane // self.panes_per_window * self.panes_per_window
-
-    @cached_property
-    def _blocks(self) -> NDArray[np.intp]:
-        """The first row of each block of each key."""
-        rank, block = self.log.rank, self._block_start
-        fresh = np.ones(len(rank), dtype=np.bool_)
-        fresh[1:] = (rank[1:] != rank[:-1]) | (block[1:] != block[:-1])
-        return np.flatnonzero(fresh)
-
-    @cached_property
-    def _sides(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether a window has rows in the block where it starts (a suffix of it), and in the next (a prefix).
-
-        A window starts in block b and its rows lie in b and b + 1. Its first row is in b iff that row's block starts at
-        or before the window; its last row is in b + 1 iff that row's block starts after the window does.
-        """
-        start = self.window * self.panes_per_slide
-        return np.repeat(self._block_start, self.firsts) <= start, np.repeat(self._block_start, self.lasts) > start
+    ranges: Ranges
 
 
 def _slide(log: _Log, spec: Time, lo: int, hi: int) -> _Slide:
@@ -313,31 +289,24 @@ def _slide(log: _Log, spec: Time, lo: int, hi: int) -> _Slide:
     # k counts up from `begin` inside each run: position in the result minus the position where the run starts
     run = np.cumsum(firsts) - firsts
     window = np.arange(int(firsts.sum()), dtype=np.int64) + np.repeat(begin - run, firsts)
-    return _Slide(log, firsts, lasts, window, spec.panes_per_window, spec.panes_per_slide)
+    rows = np.arange(len(log.pane))
+    first_row, last_row = np.repeat(rows, firsts), np.repeat(rows, lasts)
+    # Blocks of r panes: a window starts in a block and its rows lie there and in the next. Where its last row lies in
+    # the next, the whole of that block up to this row belongs to the window, so it is cut where that block begins.
+    block = log.pane // spec.panes_per_window
+    fresh = np.ones(len(rows), dtype=np.bool_)
+    fresh[1:] = ~same | (block[1:] != block[:-1])
+    starts = np.flatnonzero(fresh)
+    first_of_block = starts[np.cumsum(fresh) - 1] if len(rows) else starts
+    in_next = block[last_row] * spec.panes_per_window > window * spec.panes_per_slide
+    middle = np.where(in_next, first_of_block[last_row], last_row + 1)
+    ranges = Ranges(len(rows), first_row, last_row + 1, (Level(None, middle, starts),))
+    return _Slide(window, ranges)
 
 
 # --- Arrow and NumPy -------------------------------------------------------------------------------------------------
 
 
-def _what(part: Partial) -> str:
-    return f"{part.function}({part.column!r})"
-
-
 def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
     """Return a column without nulls."""
     return np.asarray(table.column(name).to_numpy())
-
-
-def _read(table: pa.Table, part: Partial) -> Column:
-    """Return a partial column in its kind; a null value reads as 0, which adds nothing."""
-    column = table.column(part.name)
-    if column.type != _ARROW[part.kind]:
-        column = column.cast(_ARROW[part.kind])
-    if column.null_count == 0:
-        return Column(column.to_numpy())
-    return Column(pc.fill_null(column, 0).to_numpy(), pc.is_valid(column).to_numpy())
-
-
-def _arrow(column: Column, kind: str) -> pa.Array:
-    mask = None if column.valid is None else ~column.valid
-    return pa.array(column.values, type=_ARROW[kind], mask=mask)

@@ -9,6 +9,10 @@ Panes (thesis 000 section 4.5, pane farming; 002 calls them chunks): with g = gc
 
     r  = size / g      panes per window            window k = panes k*dp .. k*dp + r - 1
     dp = slide / g     panes between two starts     (slide > size: dp > r, and the panes between belong to no window)
+
+Three more ways to write them, for which the arithmetic below is not enough and raw rows are kept (`needs_content`):
+`every=n` (`windows/every.py`), `origin="first"` (the grid starts at each key's least event time) and `empty=True` (also
+the windows without rows between two that have some), both in `windows/time_content.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from numpy.typing import NDArray
 
 from penstock.durations import Duration, microseconds
 from penstock.errors import FlowError
+from penstock.windows.arguments import described, duration_text, flag, instant_text, whole
+from penstock.windows.taxonomy import Context
 
 END_OF_TIME = 2**63 - 1
 """A watermark that every window has passed: closing up to it flushes."""
@@ -37,6 +43,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Time:
     """Windows by event time. `slide` left out = tumbling; `slide` > `size` leaves gaps.
 
+    `origin` is where window 0 starts: a timestamp, or "first" for each key's least event time, with no window before
+    it. `empty=True` also emits the windows without rows between a key's first and last one with rows. `every=n`, in the
+    place of `slide`: every n-th tuple of a key fires and holds the tuples of the last `size`.
     Fields are whole microseconds, so that two ways of writing the same windows are equal.
 
     >>> Time("1 minute") == Time("60 s", slide="60 s")
@@ -44,12 +53,19 @@ class Time:
     >>> sliding = Time("10 s", slide="4 s")
     >>> sliding.pane_us, sliding.panes_per_window, sliding.panes_per_slide
     (2000000, 5, 2)
+    >>> Time("10 s", slide="1 s", every=5)
+    Traceback (most recent call last):
+    ...
+    penstock.errors.FlowError: Time: every=5 says when a window fires, and so does slide='1 s'. Remedy: leave one out.
     """
 
     size_us: int
-    slide_us: int
+    slide_us: int  # = size_us where `every` says when windows fire
     lateness_us: int
-    origin_us: int
+    origin_us: int  # 0 where `from_first`
+    from_first: bool
+    empty: bool
+    every: int | None
 
     def __init__(
         self,
@@ -57,17 +73,64 @@ class Time:
         slide: Duration | None = None,
         lateness: Duration = "0 s",
         origin: datetime | str | int | None = None,
+        empty: bool = False,
+        every: int | None = None,
     ) -> None:
         """Read the durations; window 0 starts at `origin`: a datetime or ISO string with a zone, or microseconds."""
+        if every is not None:
+            _only_every(every, slide, origin, empty)
         size_us = microseconds(size, name="size", where="Time")
         slide_us = size_us if slide is None else microseconds(slide, name="slide", where="Time")
         self._set("size_us", size_us)
         self._set("slide_us", slide_us)
         self._set("lateness_us", microseconds(lateness, name="lateness", zero=True, where="Time"))
-        self._set("origin_us", _origin(origin))
+        self._set("origin_us", 0 if origin == "first" else _origin(origin))
+        self._set("from_first", origin == "first")
+        self._set("empty", flag(empty, "empty", "Time"))
+        self._set("every", None if every is None else whole(every, "every", "Time"))
 
-    def _set(self, name: str, value: int) -> None:
+    def _set(self, name: str, value: int | None) -> None:
         object.__setattr__(self, name, value)  # the dataclass is frozen for everyone else
+
+    @property
+    def context(self) -> Context:
+        """Return CF: a tuple's own time says its windows (002 section 2.2.3.2).
+
+        With `origin="first"` FCF: the key's first tuple says where the grid lies. With `every` FCU: later tuples
+        trigger, and how many of them come within `size` after a tuple has no bound (the thesis says FCA only).
+
+        >>> Time("1 s").context, Time("1 s", origin="first").context, Time("1 s", every=2).context
+        (<Context.CF: 'CF'>, <Context.FCF: 'FCF'>, <Context.FCU: 'FCU'>)
+        """
+        return Context.FCU if self.every is not None else Context.FCF if self.from_first else Context.CF
+
+    @property
+    def needs_content(self) -> bool:
+        """Tell whether panes cannot do it, whatever is computed: raw rows must be kept and arranged.
+
+        >>> Time("1 s").needs_content, Time("1 s", every=2).needs_content, Time("1 s", empty=True).needs_content
+        (False, True, True)
+        """
+        return self.every is not None or self.from_first or self.empty
+
+    def describe(self) -> str:
+        """Return the spec on one line, as the user would write it, exactly.
+
+        >>> Time("10 s", slide="500 ms", lateness="1 minute").describe()
+        'Time(10 s, slide 500 ms, lateness 1 min)'
+        >>> Time("1 hour", origin="2024-01-01T00:00:00Z").describe(), Time("5 s", every=100).describe()
+        ('Time(1 h, origin 2024-01-01T00:00:00+00:00)', 'Time(5 s, every 100)')
+        """
+        words = [duration_text(self.size_us)]
+        if self.slide_us != self.size_us:
+            words.append(f"slide {duration_text(self.slide_us)}")
+        if self.every is not None:
+            words.append(f"every {self.every}")
+        if self.lateness_us:
+            words.append(f"lateness {duration_text(self.lateness_us)}")
+        if self.from_first or self.origin_us:
+            words.append(f"origin {'first' if self.from_first else instant_text(self.origin_us)}")
+        return described("Time", *words, "empty" * self.empty)
 
     # --- windows ---------------------------------------------------------------------------------------------------
 
@@ -186,9 +249,22 @@ class Time:
         return pane // self.panes_per_slide
 
 
+def _only_every(every: Any, slide: Any, origin: Any, empty: Any) -> None:
+    """Refuse what says nothing about windows that end with their trigger."""
+    if slide is not None:
+        rule = f"every={every!r} says when a window fires, and so does slide={slide!r}"
+        raise FlowError("Time", rule, "leave one out")
+    if origin is not None:
+        rule = f"windows with every={every!r} end with the tuple that fires them: origin={origin!r} has no meaning"
+        raise FlowError("Time", rule, "leave origin out")
+    if empty:
+        rule = f"a window with every={every!r} holds at least the tuple that fires it: there is no empty one"
+        raise FlowError("Time", rule, "leave empty out")
+
+
 def _origin(origin: datetime | str | int | None) -> int:
     """Return the origin in microseconds since the UTC epoch."""
-    remedy = 'pass a datetime with a zone (tzinfo=UTC) or an ISO string such as "2024-01-01T00:00:00Z"'
+    remedy = 'pass a datetime with a zone (tzinfo=UTC), an ISO string such as "2024-01-01T00:00:00Z", or "first"'
     value: Any = origin
     if value is None:
         return 0

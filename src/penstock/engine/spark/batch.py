@@ -86,6 +86,6 @@ class _Builder:
     def _exchange(self, frame: DataFrame, node: op.Map | op.Stateful | op.Window, width: int) -> DataFrame:
         if isinstance(node, op.Map):
             return frames.farm_exchange(frame, node, width, stamped=False)
-        if isinstance(node, op.Stateful):
-            return frames.keyed_exchange(frame, node, width, stamped=False)
+        if isinstance(node, op.Stateful) or node.path != "native":
+            return frames.keyed_exchange(frame, node.key, width, stamped=False)
         return frames.pane_exchange(frame, node, width)

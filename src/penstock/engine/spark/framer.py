@@ -44,11 +44,14 @@ class Framer:
         stamped = stage.root not in self.plan.native  # Python stages and taps stamp their rows themselves
         if isinstance(node, op.Map):
             return frames.farm_exchange(frame, node, width, stamped=stamped, few=few)
-        if isinstance(node, op.Stateful):
-            return frames.keyed_exchange(frame, node, width, stamped=stamped, few=few)
+        if isinstance(node, op.Stateful) or node.path != "native":
+            return frames.keyed_exchange(frame, node.key, width, stamped=stamped, few=few)
+        return frames.pane_exchange(frame, node, width, arrival=self.arrival_of(stage), few=few)
+
+    def arrival_of(self, stage: Stage) -> str | None:
+        """Return the arrival column among the rows that a stage reads, if they still carry one."""
         columns = self.programs.schema_of(stage.root).names
-        arrival = next((name for name in self._arrival.values() if name in columns), None)
-        return frames.pane_exchange(frame, node, width, arrival=arrival, few=few)
+        return next((name for name in self._arrival.values() if name in columns), None)
 
     def _native(self, batch: DataFrame, port: str, document: dict[str, Any], reader: Stage | None) -> DataFrame:
         """Return the DataFrame of a port: a source, a native step, or what an earlier job tapped."""
@@ -69,7 +72,7 @@ class Framer:
         """Return a DataFrame that reads a tap back; with positions where the reader is an exchange that needs them."""
         owner = owner_of(self.plan, port)
         node = reader.head if reader is not None else None
-        needs_positions = isinstance(node, (op.Map, op.Stateful))
+        needs_positions = node is not None and not (isinstance(node, op.Window) and node.path == "native")
         chunk = (node.chunk if isinstance(node, op.Map) else 1 << INDEX_BITS) if needs_positions else 0
         schema = self.programs.schema_of(port)
         key = (f"tap {port}", f"{chunk}")
@@ -83,7 +86,7 @@ class Framer:
         key = ("stage", stage.name)
         if key not in self._stages:
             source = self._source_of(stage)
-            program = self.programs.build(stage, source)
+            program = self.programs.build(stage, source, self.arrival_of(stage))
             schema = (
                 REPORT_SCHEMA if stage.outlet is None else frames.onward_schema(self.programs.schema_of(stage.outlet))
             )

@@ -17,6 +17,7 @@ from penstock.engine.spark.state import GROUPS, HASH
 from penstock.flow import operators as op
 from penstock.windows.aggregates import partials_of
 from penstock.windows.panes import PANE
+from penstock.windows.time import Time
 
 SOURCE = "_ps_source"
 ON_DEMAND_TASKS = 4  # tasks per replica: a free replica takes the next, so finer tasks balance better
@@ -131,10 +132,20 @@ def route_text(width: int) -> str:
     return f"cast({group} % {width}L as int)"
 
 
-def keyed_exchange(frame: DataFrame, node: op.Stateful, width: int, *, stamped: bool, few: bool = False) -> DataFrame:
+def keyed_exchange(
+    frame: DataFrame, key: tuple[str, ...], width: int, *, stamped: bool, few: bool = False
+) -> DataFrame:
     """Send the rows of a key group to one task, with hash and position."""
-    stamps = [f"{hash_text(node.key)} as {HASH}", *([] if stamped else [position_text(1 << INDEX_BITS)])]
+    stamps = [f"{hash_text(key)} as {HASH}", *([] if stamped else [position_text(1 << INDEX_BITS)])]
     return to_tasks(frame.select("*", *[sql(stamp) for stamp in stamps]), width, route_text(width), few)
+
+
+def time_text(node: op.Window) -> str:
+    """Return SQL text for the event time in microseconds; that of a window's result is its end - 1."""
+    assert node.time is not None
+    if node.time == "window":
+        return "(unix_micros(window.end) - 1L)"
+    return f"unix_micros({quoted(node.time)})"
 
 
 def pane_exchange(
@@ -145,18 +156,12 @@ def pane_exchange(
     The pane of time t is floor((t - origin) / g), g = gcd(size, slide) (thesis 000, 4.5); null without event time.
     The text is the same in every batch: a watermark written into it would make Spark compile new code each time.
     """
-    spec, time = node.spec, f"unix_micros({quoted(node.time)})"
+    spec, time = node.spec, time_text(node)
+    assert isinstance(spec, Time)
     since = f"({time} - {spec.origin_us}L)"
     pane = f"({since} - pmod({since}, {spec.pane_us}L)) div {spec.pane_us}L as {PANE}"
     measures = [f"{hash_text(node.key)} as {HASH}", f"max({time}) as _ps_max"]
-    for partial in partials_of(node.aggregates):
-        if partial.column is None:
-            measures.append("count(1) as _ps_rows")
-        elif partial.function == "count":
-            measures.append(f"count({quoted(partial.column)}) as {quoted(partial.name)}")
-        else:
-            kind = "bigint" if partial.kind == "long" else "double"
-            measures.append(f"sum(cast({quoted(partial.column)} as {kind})) as {quoted(partial.name)}")
+    measures += [f"{partial.sql} as {quoted(partial.name)}" for partial in partials_of(node.aggregates)]
     if arrival is not None:
         measures.append(f"min(unix_micros({quoted(arrival)})) as _ps_first")
     alone = few and width == 1

@@ -22,13 +22,14 @@ from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.sinks import Publisher, load
 from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of
 from penstock.engine.spark.state import GROUPS, Segment, fold
-from penstock.engine.spark.watermarks import after, in_force
+from penstock.engine.spark.watermarks import after, has_passed, in_force, needed
 from penstock.errors import UserFunctionError
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 from penstock.observe.record import BatchRecord
 from penstock.sources.limits import write_limits
-from penstock.windows.panes import needed_from
+from penstock.windows.kinds import is_ordered
+from penstock.windows.time import END_OF_TIME
 
 MANY_ROWS = 1 << 30
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
@@ -63,6 +64,8 @@ class Host:
         self.keep = int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 100)
         self.run = uuid.uuid4().hex[:8]
         self.stopping = threading.Event()
+        self.flushing = threading.Event()  # the next batch closes every window
+        self.flushed = threading.Event()
         self.working = threading.Lock()
         self.user_error: UserFunctionError | None = None
         self.fault: Exception | None = None
@@ -98,6 +101,8 @@ class Host:
             self._publish(batch, number, manifest, measured)
             self._after(number, manifest, measured)
         self.finished = number
+        if measured.entry.get("flush"):
+            self.flushed.set()
         self._wait(measured)
         if self.crash is not None:
             self.crash.here("commit", number)
@@ -144,8 +149,9 @@ class Host:
             "cut_us": offsets.cut_us,
             "offsets": sources,
             "idle": idle,
+            "flush": self.flushing.is_set(),
             "watermarks": {
-                name: in_force(before["windows"].get(name, {}), node.spec, offsets.cut_us, idle)
+                name: in_force(before["windows"].get(name, {}), node.spec, offsets.cut_us, idle) if node.time else None
                 for name, node in self._windows.items()
             },
             "widths": dict(self.decision.widths),
@@ -168,7 +174,11 @@ class Host:
             "routes": {name: [group % widths[name] for group in range(GROUPS)] for name in keyed},
             "state": before["state"],
             "windows": {
-                name: {"closed": before["windows"].get(name, {}).get("watermark"), "watermark": watermark}
+                name: {
+                    "closed": before["windows"].get(name, {}).get("watermark"),
+                    "watermark": watermark,
+                    "flush": entry["flush"],
+                }
                 for name, watermark in entry["watermarks"].items()
             },
             "taps": {},
@@ -177,22 +187,13 @@ class Host:
         }
 
     def _has_work(self, job: JobPlan, before: dict[str, Any], entry: dict[str, Any]) -> bool:
-        """Whether a job has something to do in a batch without rows: a window whose end was passed."""
-        head = job.last.head
-        if not isinstance(head, op.Window):
-            return any(port in self._downstream_of_windows() for port in [job.stages[0].root])
-        watermark, closed = entry["watermarks"][head.name], before["windows"].get(head.name, {}).get("watermark")
-        if watermark is None:
-            return False
-        return closed is None or head.spec.last_closed(watermark) > head.spec.last_closed(closed)
-
-    def _downstream_of_windows(self) -> set[str]:
-        reached: set[str] = set(self._windows)
-        for node in self.flow.operators.values():
-            if any(op.owner(port) in reached for port in node.inputs):
-                reached.update(node.outputs)
-                reached.add(node.name)
-        return reached
+        """Whether a job has something to do in a batch without rows: a window to close, or one before it has."""
+        upstream = self.flow.ancestors(job.stages[0].root) | {stage.head.name for stage in job.stages if stage.head}
+        for name in upstream & set(self._windows):
+            closed = before["windows"].get(name, {}).get("watermark")
+            if entry["flush"] or has_passed(self._windows[name], closed, entry["watermarks"][name]):
+                return True
+        return False
 
     # -- jobs ------------------------------------------------------------------------------------
 
@@ -254,17 +255,18 @@ class Host:
     ) -> dict[str, Any]:
         every = [report for found in reports.values() for report in found]
         state = {name: [Segment(**s) for s in segments] for name, segments in before["state"].items()}
-        for name in document["routes"]:
+        for name in {*state, *(name for report in every for name in report.get("state", {}))}:
             changes = [report["state"][name] for report in every if name in report.get("state", {})]
             state[name] = fold(state.get(name, []), changes)
         windows = {}
         for name, node in self._windows.items():
-            watermark = entry["watermarks"][name]
+            watermark = END_OF_TIME if entry["flush"] and node.time else entry["watermarks"][name]
             seen = [report["seen"][name] for report in every if name in report.get("seen", {})]
             windows[name] = after(before["windows"].get(name, {}), watermark, seen, node.spec, entry["cut_us"])
-            if watermark is not None:  # panes that no open window needs are dead: drop whole segments
-                least = needed_from(node.spec, watermark)
-                state[name] = [segment for segment in state[name] if segment.hi >= least]
+            if watermark is not None and not is_ordered(node.spec):  # drop segments that no open window needs
+                least = needed(node, watermark)
+                for log in (name, f"{name}.panes"):
+                    state[log] = [segment for segment in state.get(log, []) if segment.hi >= least]
         return {
             "id": number,
             "offsets": entry["offsets"],

@@ -111,8 +111,14 @@ class Job:
             raise self.error
         return ended
 
-    def stop(self) -> None:
-        """Finish the batch at work, then end; the checkpoint is ready for the next start."""
+    def stop(self, flush: bool = False) -> None:
+        """Finish the batch at work, then end; the checkpoint is ready for the next start.
+
+        With `flush=True` the windows still open are closed first and their results written. The checkpoint then holds
+        none: rows that a later start reads are late for them.
+        """
+        if flush:
+            self._flush()
         self.host.stopping.set()
         with self.host.working:  # the batch at work ends first
             pass
@@ -123,6 +129,28 @@ class Job:
         shutil.rmtree(slots_folder(self.host.run), ignore_errors=True)
         if self._log is not None:
             self._log.close()
+
+    def _flush(self, patience: float = 120.0) -> None:
+        """Ask the next batch to close every window, and wait for it; the tick source brings one if no rows do."""
+        if self.error is not None or not self.host._windows:
+            return
+        self.host.flushing.set()
+        if self._ended.is_set():  # all that was available is processed: one more batch, for the windows
+            self.available_now = False
+            self._query = self._start_query()
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._supervise, name=f"penstock-{self.flow.name}", daemon=True)
+            self._thread.start()
+        deadline = time.monotonic() + patience
+        while not self.host.flushed.wait(0.02):
+            if self._ended.is_set():
+                self.await_end(0)
+                return
+            if time.monotonic() > deadline:
+                raise JobFailed(
+                    f"flow '{self.flow.name}': its windows were not flushed within {patience:g} s. "
+                    "Remedy: call stop(flush=True) again, or start again on the checkpoint and stop so."
+                )
 
     def drain(self, timeout: float = 60.0) -> None:
         """Wait until everything that is available now has been processed and committed."""

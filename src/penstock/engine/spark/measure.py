@@ -181,10 +181,10 @@ def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], 
     origin = "cut"
     for name, seen_at in measured.visible.items():
         upstream = flow.ancestors(flow.sinks[name].port)
-        windows = [flow.operators[node] for node in upstream if isinstance(flow.operators[node], op.Window)]
+        window = nearest_window(flow, flow.sinks[name].port)
         micros = seen_at * 1e6
-        if windows:
-            histogram, from_arrival = _window_latency(windows[0], measured, micros, cut_us)  # type: ignore[arg-type]
+        if window is not None and window.time is not None:
+            histogram, from_arrival = _window_latency(window, measured, micros, cut_us)
         else:
             entries = [entry for source in upstream for entry in points.get(source, [])]
             from_arrival = bool(entries)
@@ -201,6 +201,16 @@ def latencies(flow: Flow, measured: Measured) -> tuple[dict[str, LogHistogram], 
             origin = "arrival"
         result[name] = histogram
     return result, origin
+
+
+def nearest_window(flow: Flow, port: str) -> op.Window | None:
+    """Return the window whose results a port's rows are; None if they are not results of one."""
+    node = flow.operators[op.owner(port)]
+    while not isinstance(node, op.Window):
+        if not node.inputs or isinstance(node, op.Late):
+            return None
+        node = flow.operators[op.owner(node.inputs[0])]
+    return node
 
 
 def _window_latency(node: op.Window, measured: Measured, visible_us: float, cut_us: int) -> tuple[LogHistogram, bool]:

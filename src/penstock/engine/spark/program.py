@@ -235,6 +235,10 @@ class TaskRun:
         self.out_rows += rows
         return (self.row_partition << (INDEX_BITS + CHUNK_BITS)) + ((row // size) << INDEX_BITS) + row % size
 
+    def reads(self, port: str) -> bool:
+        """Whether anything in or behind this stage reads a port."""
+        return port in self.taps or port in self.readers or port == self.program.outlet
+
     def emit(self, port: str, batch: pa.RecordBatch, chunk: int) -> None:
         """Hand a batch to everything that reads a port in this stage."""
         tap = self.taps.get(port)
@@ -279,6 +283,8 @@ class TaskRun:
                 pieces = list(given) if step.kind == "flatmap" else [given]
                 schema = step.outputs[step.name]
                 out = [(step.name, conform(p, schema)) for piece in pieces for p in as_batches(piece)]
+            elif step.kind == "late":
+                out = [(step.name, batch.filter(pa.array(step.functions[0](batch, self.batch))))]
             else:
                 out = _select(step, batch)
         finally:

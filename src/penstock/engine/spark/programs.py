@@ -6,12 +6,21 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from penstock.engine.spark.content_window import ContentHead
 from penstock.engine.spark.heads import FarmHead, PlainHead, TapHead
-from penstock.engine.spark.keyed import KeyedHead, WindowHead
+from penstock.engine.spark.intake import Intake, LateRule
+from penstock.engine.spark.keyed import KeyedHead
+from penstock.engine.spark.ordered_window import OrderedHead
+from penstock.engine.spark.pane_functions import PaneFunctions
+from penstock.engine.spark.pane_window import PaneHead
+from penstock.engine.spark.paned_window import PanedCountHead, PanedTimeHead
 from penstock.engine.spark.program import INDEX_BITS, Head, Program, Step
+from penstock.engine.spark.results import Evaluation
 from penstock.engine.spark.stages import Stage
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
+from penstock.windows.kinds import is_ordered
+from penstock.windows.time import Time
 
 
 def nullable(schema: StructType) -> StructType:
@@ -33,12 +42,12 @@ class ProgramBuilder:
         """Return the declared schema of a port."""
         return nullable(self.flow.operators[op.owner(port)].outputs[port])
 
-    def build(self, stage: Stage, arrival: tuple[str, str] | None) -> Program:
-        """Return the program of a stage in a streaming job."""
+    def build(self, stage: Stage, arrival: tuple[str, str] | None, arrives: str | None = None) -> Program:
+        """Return the program of a stage in a streaming job; `arrives` names the arrival column of a window's rows."""
         following = stage.feeds.head if stage.feeds is not None else None
         return Program(
             stage=stage.name,
-            head=self.head(stage),
+            head=self.head(stage, arrives),
             root=stage.root,
             steps=self.steps(stage),
             taps={port: self.arrow(self.schema_of(port)) for port in stage.taps},
@@ -48,7 +57,7 @@ class ProgramBuilder:
             arrival=arrival if stage.head is None or stage.root == (arrival or ("",))[0] else None,
         )
 
-    def head(self, stage: Stage) -> Head:
+    def head(self, stage: Stage, arrives: str | None = None) -> Head:
         """Return how the stage takes in its rows."""
         node = stage.head
         if isinstance(node, op.Stateful):
@@ -56,10 +65,35 @@ class ProgramBuilder:
             out, state = self.arrow(node.outputs[node.name]), self.arrow(node.state_schema)
             return KeyedHead(node.name, node.fn, node.key, columns, out, state)
         if isinstance(node, op.Window):
-            return WindowHead(node.name, node.key, node.spec, node.aggregates, self.arrow(node.outputs[node.name]))
+            return self._window_head(node, stage.root, arrives)
         if isinstance(node, op.Map):
             return FarmHead(stage.root, node.name, node.scheduling == "on_demand")
         return PlainHead(stage.root)
+
+    def _window_head(self, node: op.Window, root: str, arrives: str | None) -> Head:
+        schema, rows = self.arrow(node.outputs[node.name]), self.arrow(self.schema_of(root))
+        if node.path == "native":
+            assert isinstance(node.spec, Time)
+            return PaneHead(node.name, node.key, node.spec, node.aggregates, schema, node.details)
+        evaluation = Evaluation(
+            operator=node.name,
+            key=node.key,
+            columns=tuple(rows.names),
+            outputs=node.aggregates,
+            fn=node.fn,
+            schema=schema,
+            timed=isinstance(node.spec, Time),
+            details=node.details,
+        )
+        intake = Intake(node.name, node.key, node.time, node.order, rows, arrives, node.spec)
+        if node.pane is not None and node.combine is not None:
+            functions = PaneFunctions(node.pane, node.combine, evaluation)
+            if isinstance(node.spec, Time):
+                return PanedTimeHead(intake, node.spec, functions)
+            return PanedCountHead(intake, node.spec, evaluation, functions)
+        if isinstance(node.spec, Time) and not is_ordered(node.spec):
+            return ContentHead(intake, node.spec, evaluation)
+        return OrderedHead(intake, node.spec, evaluation)
 
     def steps(self, stage: Stage) -> tuple[Step, ...]:
         """Return the fused operators of a stage; a farm's own function is the first of them."""
@@ -76,6 +110,8 @@ class ProgramBuilder:
             step.setup, step.teardown = node.setup, node.teardown
         elif isinstance(node, op.Filter):
             step.functions, step.on_error = (node.fn,), node.on_error
+        elif isinstance(node, op.Late):
+            step.functions = (LateRule(node.window, node.spec, node.time),)
         elif isinstance(node, op.Split):
             step.functions, step.rest = node.predicates, node.rest
         return step

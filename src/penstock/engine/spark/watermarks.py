@@ -8,10 +8,39 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.flow import operators as op
+from penstock.windows.kinds import WindowSpec
+from penstock.windows.panes import needed_from
 from penstock.windows.time import Time
 
+RESOLUTION_US = 100_000  # of arrival times kept for windows that have no panes
 
-def in_force(before: dict[str, Any], spec: Time, cut_us: int, idle: bool) -> int | None:
+
+def has_passed(node: op.Window, closed: int | None, watermark: int | None) -> bool:
+    """Whether a watermark has something to close or to release that the one before it had not."""
+    if watermark is None:
+        return False
+    if closed is None:
+        return True
+    if node.waits or not isinstance(node.spec, Time) or node.spec.from_first:
+        return watermark > closed
+    return node.spec.last_closed(watermark) > node.spec.last_closed(closed)
+
+
+def needed(node: op.Window, watermark: int) -> int:
+    """Return the least `hi` of a log segment that an open window may need: a pane, or for raw rows an event time."""
+    assert isinstance(node.spec, Time)
+    return needed_from(node.spec, watermark) if node.path == "native" else watermark - node.spec.size_us
+
+
+def clock_panes(spec: WindowSpec) -> tuple[int, int]:
+    """Return the origin and width of the panes by which arrival times are kept."""
+    if isinstance(spec, Time) and not spec.needs_content:
+        return spec.origin_us, spec.pane_us
+    return 0, RESOLUTION_US
+
+
+def in_force(before: dict[str, Any], spec: WindowSpec, cut_us: int, idle: bool) -> int | None:
     """Return the watermark of a batch, given the operator's entry in the manifest before it.
 
     >>> spec = Time("10 s", lateness="2 s")
@@ -32,7 +61,7 @@ def in_force(before: dict[str, Any], spec: Time, cut_us: int, idle: bool) -> int
 
 
 def after(
-    before: dict[str, Any], watermark: int | None, seen: list[dict[str, Any]], spec: Time, cut_us: int
+    before: dict[str, Any], watermark: int | None, seen: list[dict[str, Any]], spec: WindowSpec, cut_us: int
 ) -> dict[str, Any]:
     """Return the operator's entry in the manifest of a batch from what its tasks saw.
 
@@ -47,7 +76,8 @@ def after(
             if arrival is not None:
                 firsts[pane] = min(arrival, firsts.get(pane, arrival))
     if watermark is not None:
-        passed = spec.pane_of(watermark)
+        origin, width = clock_panes(spec)
+        passed = (watermark - origin) // width
         firsts = {pane: arrival for pane, arrival in firsts.items() if pane >= passed}
     return {
         "max_event": latest,
@@ -57,12 +87,13 @@ def after(
     }
 
 
-def completed_at(before: dict[str, Any], spec: Time, end: int, otherwise: int) -> int:
+def completed_at(before: dict[str, Any], spec: WindowSpec, end: int, otherwise: int) -> int:
     """Return when the row that completed the window ending at `end` arrived; the tick's time if none did.
 
     >>> spec = Time("10 us")
     >>> completed_at({"firsts": [(0, 5), (1, 17), (2, 16)]}, spec, end=10, otherwise=99)
     16
     """
-    ready = -(-(end + spec.lateness_us - spec.origin_us) // spec.pane_us)
+    origin, width = clock_panes(spec)
+    ready = -(-(end + spec.lateness_us - origin) // width)
     return min((arrival for pane, arrival in before.get("firsts", []) if pane >= ready), default=otherwise)

@@ -1,0 +1,222 @@
+"""How long a row takes through a micro-batch engine, what that costs, and what cannot be had at any price.
+
+Ours (design section 6): a micro-batch is not a queue. With F the fixed time of a batch, the busy share of the width
+
+    rho = rate * cost * skew / width
+
+(skew: the busiest task's load over the mean), and the lifetime L, the least time from one cut to the next:
+
+    cycle      C = max(L, w),        work   w = F + rho C
+    hence      C = max(L, F / (1 - rho)),   and no cycle at all if rho >= 1
+
+A row arrives anywhere in a cycle, waits until it is cut, and then for the work of its whole batch:
+
+    mean = C / 2 + w,        quantile q = q C + w          (p95 = 0.95 C + w)
+
+Both grow with C, so the least mean is at C = w = F / (1 - rho): 1.5 F / (1 - rho); a tighter bound is infeasible. In
+the other direction a longer cycle pays the fixed cost more rarely: CPU seconds per second are
+
+    cpu = rate * cost + fixed_cpu / C
+
+so the cheapest plan is the least width and the longest cycle that keep the bound:
+
+    mean bound l:  C = (l - F) / (1/2 + rho),     quantile bound l:  C = (l - F) / (q + rho),     if C >= F / (1 - rho)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from penstock.control.checks import above, at_least, between
+from penstock.errors import PolicyError
+
+_ROUNDING = 1e-9  # relative: a bound that is exactly the least latency is feasible
+
+
+@dataclass(frozen=True)
+class BatchService:
+    """One operator (or chain) under a steady load: what each lifetime and width would give. Times in seconds.
+
+    >>> model = BatchService(fixed_s=0.2, row_s=0.0001, rate_per_s=4000.0, width=2)
+    >>> model.utilisation, model.least_cycle_s, model.least_mean_s
+    (0.2, 0.25, 0.375)
+    >>> model.mean_s(lifetime_s=1.0), round(model.quantile_s(0.95, lifetime_s=1.0), 3)
+    (0.9, 1.35)
+    >>> model.longest_lifetime_s(mean_s=0.9), model.longest_lifetime_s(mean_s=0.3) is None
+    (1.0, True)
+    """
+
+    fixed_s: float  # F
+    row_s: float  # CPU seconds of one row
+    rate_per_s: float
+    width: int = 1
+    skew: float = 1.0
+    fixed_cpu_s: float | None = None  # CPU seconds of an empty batch; None: one core busy for all of F
+
+    def __post_init__(self) -> None:
+        where = "batch-service model"
+        for name in ("fixed_s", "row_s", "rate_per_s"):
+            at_least(where, name, getattr(self, name), 0.0)
+        at_least(where, "width", self.width, 1)
+        at_least(where, "skew", self.skew, 1.0)
+        if self.fixed_cpu_s is not None:
+            at_least(where, "fixed_cpu_s", self.fixed_cpu_s, 0.0)
+
+    @property
+    def utilisation(self) -> float:
+        """rho: the busy share of the busiest task.
+
+        >>> BatchService(0.2, 0.001, 500.0, width=2, skew=1.5).utilisation
+        0.375
+        """
+        return self.rate_per_s * self.row_s * self.skew / self.width
+
+    @property
+    def least_cycle_s(self) -> float:
+        """F / (1 - rho): how long a batch takes that starts as soon as the one before it is done.
+
+        >>> BatchService(0.2, 0.001, 1000.0).least_cycle_s
+        inf
+        """
+        return self.fixed_s / (1.0 - self.utilisation) if self.utilisation < 1.0 else math.inf
+
+    @property
+    def least_mean_s(self) -> float:
+        """1.5 F / (1 - rho): no lifetime gives a lower mean latency.
+
+        >>> BatchService(0.2, 0.0, 1000.0).least_mean_s
+        0.30000000000000004
+        """
+        return 1.5 * self.least_cycle_s
+
+    def least_quantile_s(self, q: float) -> float:
+        """(1 + q) F / (1 - rho): no lifetime gives a lower quantile.
+
+        >>> round(BatchService(0.2, 0.0, 1000.0).least_quantile_s(0.95), 6)
+        0.39
+        """
+        return (1.0 + _quantile(q)) * self.least_cycle_s
+
+    def cycle_s(self, lifetime_s: float) -> float:
+        """C = max(L, F / (1 - rho)): the time from cut to cut.
+
+        >>> BatchService(0.2, 0.001, 500.0).cycle_s(0.1)
+        0.4
+        """
+        return max(at_least("batch-service model", "lifetime_s", lifetime_s, 0.0), self.least_cycle_s)
+
+    def work_s(self, lifetime_s: float) -> float:
+        """W = F + rho C: how long one batch is worked on.
+
+        >>> BatchService(0.2, 0.001, 500.0).work_s(1.0)
+        0.7
+        """
+        cycle = self.cycle_s(lifetime_s)
+        return self.fixed_s + self.utilisation * cycle if math.isfinite(cycle) else math.inf
+
+    def mean_s(self, lifetime_s: float) -> float:
+        """Mean latency C / 2 + w; infinite from utilisation 1 on."""
+        return self.cycle_s(lifetime_s) / 2.0 + self.work_s(lifetime_s)
+
+    def quantile_s(self, q: float, lifetime_s: float) -> float:
+        """Latency that a share q of the rows stays within: q C + w."""
+        return _quantile(q) * self.cycle_s(lifetime_s) + self.work_s(lifetime_s)
+
+    def cpu_per_s(self, lifetime_s: float) -> float:
+        """CPU seconds spent per second: the rows' own and the fixed cost, paid once a cycle.
+
+        >>> BatchService(0.2, 0.001, 500.0).cpu_per_s(1.0)
+        0.7
+        """
+        fixed = self.fixed_s if self.fixed_cpu_s is None else self.fixed_cpu_s
+        cycle = self.cycle_s(lifetime_s)
+        return self.rate_per_s * self.row_s + (fixed / cycle if cycle > 0.0 else 0.0)
+
+    def cpu_per_row_s(self, lifetime_s: float) -> float | None:
+        """CPU seconds per row; None if no row arrives.
+
+        >>> round(BatchService(0.2, 0.001, 500.0).cpu_per_row_s(1.0), 6)
+        0.0014
+        """
+        return self.cpu_per_s(lifetime_s) / self.rate_per_s if self.rate_per_s > 0.0 else None
+
+    def longest_lifetime_s(
+        self, *, mean_s: float | None = None, p95_s: float | None = None, p99_s: float | None = None
+    ) -> float | None:
+        """The longest, hence cheapest, lifetime that keeps all the bounds given; None if there is none.
+
+        >>> BatchService(0.2, 0.0, 1000.0).longest_lifetime_s(mean_s=1.2, p95_s=1.15)
+        1.0
+        """
+        if mean_s is None and p95_s is None and p99_s is None:
+            raise PolicyError("batch-service model", "there is no bound", "give mean_s, p95_s or p99_s")
+        longest = math.inf
+        for weight, bound in ((0.5, mean_s), (0.95, p95_s), (0.99, p99_s)):
+            if bound is not None:
+                above("batch-service model", "the bound", bound, 0.0)
+                longest = min(longest, (bound - self.fixed_s) / (weight + self.utilisation))
+        least = self.least_cycle_s
+        if not math.isfinite(least) or longest < least * (1.0 - _ROUNDING):
+            return None
+        return max(longest, least)
+
+    def at_width(self, width: int) -> BatchService:
+        """The same load on another width.
+
+        >>> BatchService(0.2, 0.001, 500.0).at_width(2).utilisation
+        0.25
+        """
+        return replace(self, width=width)
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """A width and a lifetime, and what the model expects of them.
+
+    >>> BatchPlan(2, 1.0, mean_s=0.9, p95_s=1.35, cpu_per_s=0.6).width
+    2
+    """
+
+    width: int
+    lifetime_s: float
+    mean_s: float
+    p95_s: float
+    cpu_per_s: float
+
+
+def cheapest_plan(
+    model: BatchService,
+    widths: Iterable[int],
+    *,
+    mean_s: float | None = None,
+    p95_s: float | None = None,
+    p99_s: float | None = None,
+    most_utilisation: float = 0.9,
+) -> BatchPlan | None:
+    """The least width that keeps the bounds, and the longest lifetime there; None if no width does.
+
+    Widths that would be busier than `most_utilisation` are left out: a small rise in load would stall them.
+
+    >>> load = BatchService(fixed_s=0.2, row_s=0.001, rate_per_s=1500.0)
+    >>> plan = cheapest_plan(load, range(1, 9), mean_s=1.5)
+    >>> plan.width, round(plan.lifetime_s, 3), round(plan.mean_s, 3)
+    (2, 1.04, 1.5)
+    >>> cheapest_plan(load, range(1, 9), mean_s=0.25) is None
+    True
+    """
+    above("batch-service model", "most_utilisation", most_utilisation, 0.0)
+    for width in sorted(set(widths)):
+        here = model.at_width(width)
+        if here.utilisation > most_utilisation:
+            continue
+        lifetime = here.longest_lifetime_s(mean_s=mean_s, p95_s=p95_s, p99_s=p99_s)
+        if lifetime is not None:
+            mean, p95 = here.mean_s(lifetime), here.quantile_s(0.95, lifetime)
+            return BatchPlan(width, lifetime, mean, p95, here.cpu_per_s(lifetime))
+    return None
+
+
+def _quantile(q: float) -> float:
+    return between("batch-service model", "q", q, 0.0, 1.0)

@@ -1,0 +1,67 @@
+"""`Adaptive`: our policy. It needs no parameter; what is required says what it does.
+
+- a latency bound on a continuous host: `adaptive_queue`, with the queueing model;
+- a latency bound on a micro-batch host: `adaptive_batch`, with the batch-service model;
+- a throughput to reach: `adaptive_search.GoalSeeker`, the least width that reaches it;
+- nothing required, a width to choose: `adaptive_search.Climber`, the width of the greatest throughput.
+"""
+
+from __future__ import annotations
+
+from penstock.control.checks import above
+from penstock.control.decision import Decision
+from penstock.control.observation import Observation
+from penstock.control.policies.adaptive_batch import BatchPlanner
+from penstock.control.policies.adaptive_queue import QueuePlanner, mean_limit
+from penstock.control.policies.adaptive_search import Climber, GoalSeeker
+from penstock.control.policies.registry import Registration
+
+
+class Adaptive:
+    """Keeps what is required at the least cost.
+
+    `price` is what an interval that breaks a bound is worth, in intervals at the present width; it decides how much room
+    is kept for bursts and how fast a backlog is worked off.
+
+    >>> from penstock.control.observation import Bound, OperatorView
+    >>> view = OperatorView("score", width=4, lo=1, hi=64, arrivals_per_s=900.0, completed_per_s=900.0,
+    ...     service_s=0.004, service_cv=1.0, interarrival_s=0.00444, arrival_cv=1.0, wait_s=0.036, batch_wait_s=0.0,
+    ...     queue_items=30.0, utilisation=0.9)
+    >>> seen = Observation(5.0, 5.0, {"score": view}, (Bound("fast", ("score",), mean_s=0.02),),
+    ...     {"fast": (0.04, 0.12, 0.18, 0.3)})
+    >>> 5 <= Adaptive().decide(seen, Decision({"score": 4})).widths["score"] <= 8
+    True
+    """
+
+    def __init__(self, *, price: float = 20.0) -> None:
+        self.price = above("policy 'adaptive'", "price", price, 0.0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all that was learnt."""
+        self.queues = QueuePlanner(self.price)
+        self.batches = BatchPlanner(self.price)
+        self.goals = GoalSeeker()
+        self.climber = Climber()
+
+    def decide(self, observed: Observation | None, current: Decision) -> Decision:
+        """The decision for the next interval."""
+        if observed is None:
+            return current
+        if any(mean_limit(bound) is not None for bound in observed.bounds):
+            planner = self.batches if observed.micro_batch else self.queues
+            return planner.decide(observed, current)
+        if observed.target_per_s:
+            return self.goals.decide(observed, current)
+        return self.climber.decide(observed, current)
+
+
+REGISTRATIONS = (
+    Registration(
+        "adaptive",
+        Adaptive,
+        thesis="ours, with the models of 000 and 001",
+        observes=("everything but the names",),
+        decides=("widths", "lifetimes", "lifetime_s"),
+    ),
+)

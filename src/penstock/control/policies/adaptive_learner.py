@@ -1,0 +1,130 @@
+"""What `Adaptive` learns about one operator: its rate to come, room for bursts, how far the model is off, the lag."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from penstock.control.forecast import Recurrence, Trend, steps_of
+from penstock.control.models.kingman import kingman_wait
+from penstock.control.observation import OperatorView
+from penstock.control.reserve import Reserve
+
+_CALM_CHANGE = 0.15  # a rate that moves less than this between intervals is calm
+_HOLD = 6  # intervals over which a lower need must have lasted
+
+
+@dataclass
+class Need:
+    """What the coming intervals ask of an operator: rates to provide for, per second."""
+
+    soon: float  # within the time it takes to react
+    later: float  # a little further: what to widen to, once one has to
+    hot: float  # share of the hottest key
+
+
+class Learner:
+    """State of one operator, fed once per interval."""
+
+    def __init__(self, price: float) -> None:
+        self.trend = Trend()
+        self.reserve = Reserve(price=price)
+        self.recurrence = Recurrence()
+        self.lag_s = 0.0
+        self.wanted: deque[int] = deque(maxlen=_HOLD)
+        self._ordered: tuple[float, int] | None = None  # a widening under way: (when, to what)
+        self._fit = 0.0  # log of measured wait / modelled wait
+        self._spread = 0.3
+        self._steps = 0
+        self._calm = 0
+        self._last: OperatorView | None = None
+        self.service_s = 0.0
+
+    @property
+    def fit(self) -> float:
+        """What the modelled wait is multiplied by: the typical error, and most of its spread on top."""
+        return math.exp(min(max(self._fit + self._spread, -1.0), 1.6))
+
+    def ordered(self, now_s: float, width: int) -> None:
+        """A widening was asked for: the time until it works is the lag."""
+        self._ordered = (now_s, width)
+
+    def horizon(self, interval_s: float) -> int:
+        """Intervals until a decision works: the lag, and the interval in which it is measured that it is needed."""
+        return 1 + steps_of(self.lag_s, interval_s)
+
+    def add(self, view: OperatorView, now_s: float, interval_s: float) -> Need:
+        """Take an interval's view; what is needed next."""
+        self._learn_lag(view, now_s)
+        self._learn_fit(view)
+        self.service_s = view.service_s if view.completed_per_s * interval_s >= 20 or self.service_s == 0.0 else (
+            0.7 * self.service_s + 0.3 * view.service_s
+        )  # fmt: skip
+        rate = view.arrivals_per_s
+        horizon = self.horizon(interval_s)
+        expected = self.trend.ahead(1)
+        self._steps += 1
+        if self.trend.level is not None and rate - expected > 0.08 * max(expected, 1e-9):
+            self.recurrence.jumped(self._steps, rate - expected)
+        self.trend.add(rate)
+        base = self.trend.level or 0.0
+        self.reserve.add(rate, max(base, self.trend.ahead(horizon)), horizon)
+        fresh = self.reserve.fresh_base(horizon)
+        if fresh is not None and self.reserve.fleeting():
+            base = fresh  # such jumps have been over before more capacity worked
+            soon = later = base
+        else:
+            soon = max(base, self.trend.ahead(horizon))
+            later = max(soon, self.trend.ahead(horizon + 4))
+        room = self.reserve.room(soon, horizon)
+        due = self.recurrence.due(self._steps)
+        if due is not None:
+            room = due[1] if due[0] <= horizon + 1 else 0.0  # regular jumps are met when they are due, not all the time
+        hot = (view.skew - 1.0) / (view.width - 1.0) if view.width > 1 and view.skew > 1.02 else 0.0
+        self._last = view
+        return Need(soon + room, later + room, min(max(hot, 0.0), 1.0))
+
+    def wait_at(self, width: int, rate: float, hot: float, view: OperatorView) -> float:
+        """The mean wait at a width under a rate: Kingman's, fitted; the hottest key's subtask counted apart."""
+        service = max(self.service_s, 1e-12)
+        if rate <= 0.0:
+            return 0.0
+        share = hot + (1.0 - hot) / width if hot > 0.0 else 1.0 / width
+        plain = (1.0 - hot) / width if hot > 0.0 else share
+        cold = kingman_wait(service, 1.0 / (rate * plain), view.arrival_cv, view.service_cv) if plain > 0.0 else 0.0
+        if hot <= 0.0:
+            return self.fit * cold
+        warm = kingman_wait(service, 1.0 / (rate * share), view.arrival_cv, view.service_cv)
+        return self.fit * (share * warm + (1.0 - share) * cold)
+
+    def _learn_lag(self, view: OperatorView, now_s: float) -> None:
+        if self._ordered is None:
+            return
+        since, width = self._ordered
+        if view.width >= width:
+            took = max(now_s - since, 0.0)
+            self.lag_s = took if self.lag_s == 0.0 else 0.5 * (self.lag_s + took)
+            self._ordered = None
+        elif now_s - since > 120.0:
+            self._ordered = None
+
+    def _learn_fit(self, view: OperatorView) -> None:
+        """Compare the model with a calm interval: same width, steady rate, no backlog."""
+        last = self._last
+        calm = (
+            last is not None
+            and last.width == view.width
+            and abs(view.arrivals_per_s - last.arrivals_per_s) <= _CALM_CHANGE * max(last.arrivals_per_s, 1e-9)
+            and view.busiest < 0.95
+            and view.queue_items * view.service_s <= 2.0 * view.width * max(view.wait_s, view.service_s)
+        )
+        self._calm = self._calm + 1 if calm else 0
+        if self._calm < 2 or view.wait_s <= 0.0 or view.interarrival_s <= 0.0:
+            return
+        modelled = kingman_wait(view.service_s, view.interarrival_s, view.arrival_cv, view.service_cv)
+        if not (modelled > 0.0 and math.isfinite(modelled)) or view.skew > 1.3:
+            return
+        error = min(max(math.log(view.wait_s / modelled), -2.0), 2.0)
+        self._spread = 0.9 * self._spread + 0.1 * abs(error - self._fit)
+        self._fit += 0.15 * (error - self._fit)

@@ -1,0 +1,148 @@
+"""How raw rows enter a window operator: its clock, which rows are late, and what the driver wants to know of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.engine.spark.heads import one_batch
+from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
+from penstock.engine.spark.results import event_times
+from penstock.engine.spark.state import HASH
+from penstock.engine.spark.watermarks import clock_panes
+from penstock.windows.kinds import WindowSpec, is_ordered
+from penstock.windows.order import arrange
+from penstock.windows.time import END_OF_TIME, Time
+
+TIME = "_ps_time"
+Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The watermarks of one window operator in one batch.
+
+    Rows behind `watermark` are late. What `closed` had not passed and `upto` has is closed or released now. `final`:
+    the rows of this very batch are, too (a flush, or a batch DataFrame).
+    """
+
+    closed: int | None
+    watermark: int | None
+    upto: int | None
+    final: bool
+
+    @classmethod
+    def of(cls, task: TaskRun, operator: str) -> Clock:
+        """Read the clock from the batch's document."""
+        if task.folder is None:
+            return cls(None, None, END_OF_TIME, final=True)
+        entry = task.batch["windows"][operator]
+        if entry["flush"]:
+            return cls(entry["closed"], entry["watermark"], END_OF_TIME, final=True)
+        return cls(entry["closed"], entry["watermark"], entry["watermark"], final=False)
+
+
+@dataclass
+class Intake:
+    """Takes the rows of a batch in: late ones are counted and go no further."""
+
+    operator: str
+    key: tuple[str, ...]
+    time: str | None
+    order: tuple[str, ...]
+    schema: pa.Schema
+    arrives: str | None
+    spec: WindowSpec
+
+    def take(self, table: pa.Table | None, clock: Clock, task: TaskRun, counters: Counters) -> pa.Table | None:
+        """Return the rows that are on time, with their hash."""
+        rows = self.rows(table, counters)
+        if rows is None or self.time is None:
+            return rows
+        times, valid = event_times(rows, self.time)
+        on_time = valid & ~behind(self.spec, times, clock.watermark)
+        return self.sort_out(rows, times, valid, on_time, missed(self.spec, times, valid, clock.watermark), task)
+
+    def rows(self, table: pa.Table | None, counters: Counters) -> pa.Table | None:
+        """Return the rows as they came, with their hash and without their position."""
+        if table is None:
+            return None
+        counters.rows_in += table.num_rows
+        return table.select([HASH, *self.schema.names])
+
+    def sort_out(
+        self, rows: pa.Table, times: Longs, valid: Bools, accept: Bools, late: Bools, task: TaskRun
+    ) -> pa.Table:
+        """Return the accepted rows; tell the driver what was seen; hand late rows to whoever reads them."""
+        seen: dict[str, Any] = {
+            "late": int(np.count_nonzero(late)),
+            "max_event": int(times[valid].max()) if valid.any() else None,
+        }
+        if self.arrives is not None and accept.any():
+            seen["first"] = self._first_arrivals(rows, times, accept)
+        task.extra.setdefault("seen", {})[self.operator] = seen
+        port = f"{self.operator}.late"
+        if seen["late"] and task.reads(port):
+            missed_rows = rows.filter(pa.array(late)).select(self.schema.names)
+            task.emit(port, one_batch(missed_rows), task.partition << CHUNK_BITS)
+        return rows if accept.all() else rows.filter(pa.array(accept))
+
+    def _first_arrivals(self, rows: pa.Table, times: Longs, on_time: Bools) -> list[list[int]]:
+        """Return, for each pane of event time, when its first row arrived."""
+        assert self.arrives is not None
+        origin, width = clock_panes(self.spec)
+        arrived = rows.column(self.arrives).combine_chunks().cast(pa.int64())
+        table = pa.table({"pane": (times - origin) // width, "arrived": arrived}).filter(pa.array(on_time))
+        first = table.group_by("pane").aggregate([("arrived", "min")])
+        return [first.column("pane").to_pylist(), first.column("arrived_min").to_pylist()]
+
+    def order_of(self, rows: pa.Table, slots: Longs) -> Longs:
+        """Return the permutation that puts rows in order: by key, event time, `order=` columns, all others.
+
+        Without event time rows keep the order in which they were read, key by key.
+        """
+        columns = rows.select(self.schema.names)
+        if self.time is None:
+            return arrange(columns, slots, [])
+        times, _ = event_times(rows, self.time)
+        return arrange(columns.append_column(TIME, pa.array(times)), slots, [TIME, *self.order])
+
+
+def behind(spec: WindowSpec, times: Longs, watermark: int | None) -> Bools:
+    """Tell which event times are too late for every window: those of closed windows, or behind what was released."""
+    if watermark is None:
+        return np.zeros(len(times), dtype=bool)
+    if is_ordered(spec):
+        return times < watermark
+    assert isinstance(spec, Time)
+    return ~spec.has_open(times, watermark)
+
+
+def missed(spec: WindowSpec, times: Longs, valid: Bools, watermark: int | None) -> Bools:
+    """Tell which rows missed a window: those without event time, too."""
+    if watermark is None:
+        return ~valid
+    if is_ordered(spec):
+        return ~valid | (times < watermark)
+    assert isinstance(spec, Time)
+    return ~valid | spec.has_missed(times, watermark)
+
+
+@dataclass(frozen=True)
+class LateRule:
+    """The predicate of a window's late rows, as a fused step calls it."""
+
+    window: str
+    spec: WindowSpec
+    time: str
+
+    def __call__(self, batch: pa.RecordBatch, document: dict[str, Any]) -> Bools:
+        """Return which rows missed a window in this batch."""
+        times, valid = event_times(pa.Table.from_batches([batch]), self.time)
+        watermark = document.get("windows", {}).get(self.window, {}).get("watermark")
+        return missed(self.spec, times, valid, watermark)

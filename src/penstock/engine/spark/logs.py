@@ -1,0 +1,79 @@
+"""Logs of rows per key group, as a task sees them: read, appended to, rewritten now and then, never overwritten.
+
+A log is a list of segments that the manifest names: the panes of a window, its raw rows, or the rows that wait for the
+watermark. `lo` and `hi` bound what a segment holds (panes), so that the driver drops dead segments unread.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engine.spark.files import arrow_bytes
+from penstock.engine.spark.program import Counters, TaskRun
+from penstock.engine.spark.state import Segment, counting, group_of, hashes_of, open_segment
+
+MAX_SEGMENTS = 24
+
+
+def owned_groups(task: TaskRun, operator: str) -> int:
+    """Return the bit mask of the key groups routed to this task."""
+    mask = 0
+    for group, target in enumerate(task.batch["routes"][operator]):
+        if target == task.partition:
+            mask |= 1 << group
+    return mask
+
+
+@dataclass
+class RowLog:
+    """The log `name` of an operator, restricted to the key groups of one task."""
+
+    task: TaskRun
+    operator: str
+    name: str
+
+    def __post_init__(self) -> None:
+        self.mine = owned_groups(self.task, self.operator)
+        known = [Segment(**entry) for entry in self.task.batch.get("state", {}).get(self.name, [])]
+        self.segments = [segment for segment in known if segment.groups & self.mine]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there are so many segments that they should be written as one."""
+        return len(self.segments) > MAX_SEGMENTS
+
+    def read(self) -> pa.Table | None:
+        """Return the rows of this task's groups; None if there is no segment."""
+        assert self.task.folder is not None
+        routes = self.task.batch["routes"][self.operator]
+        groups = np.array([target == self.task.partition for target in routes], dtype=bool)
+        pieces = []
+        for segment in self.segments:
+            counts = counting(segment.groups, len(groups)) & groups
+            table = open_segment(self.task.folder, segment)
+            if not counts.all():
+                table = table.filter(pa.array(counts[group_of(hashes_of(table), len(groups))]))
+            pieces.append(table)
+        return pa.concat_tables(pieces) if pieces else None
+
+    def write(
+        self, rows: pa.Table | None, counters: Counters, bounds: tuple[int, int] = (0, 0), *, whole: bool = False
+    ) -> None:
+        """Add rows as one more segment; `whole` puts them in the place of all segments."""
+        assert self.task.folder is not None
+        absorbed = [segment.file for segment in self.segments] if whole else []
+        new = None
+        if rows is not None and rows.num_rows:
+            buffer, crc = arrow_bytes(rows)
+            file = f"{self.task.batch['dir']}/log-{self.name}-{self.task.tag}-{uuid.uuid4().hex[:6]}.arrow"
+            self.task.folder.write(file, buffer)
+            new = Segment(file, rows.num_rows, buffer.size, crc, self.mine, *bounds).to_json()
+            counters.state_rows += rows.num_rows
+            counters.state_bytes += buffer.size
+        if new or absorbed:
+            change = {"new": new, "absorbed": absorbed, "groups": self.mine}
+            self.task.extra.setdefault("state", {})[self.name] = change

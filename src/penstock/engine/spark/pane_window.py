@@ -1,0 +1,140 @@
+"""The head of a window over panes: partial aggregates made before it, by Spark, are all that it keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.engine.spark.conform import conform
+from penstock.engine.spark.heads import gather
+from penstock.engine.spark.intake import Clock
+from penstock.engine.spark.logs import RowLog
+from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
+from penstock.engine.spark.results import DETAILS, details_of
+from penstock.engine.spark.state import HASH
+from penstock.windows.aggregates import ROWS, Output, partials_of
+from penstock.windows.panes import END, PANE, START, close_windows, compact, live, pane_bounds
+from penstock.windows.time import END_OF_TIME, Time
+
+
+@dataclass
+class PaneHead:
+    """Closes windows over the pane log, then appends the batch's pane rows to it (thesis 000, pane farming)."""
+
+    operator: str
+    key: tuple[str, ...]
+    spec: Time
+    outputs: tuple[Output, ...]
+    schema: pa.Schema
+    details: bool = False
+
+    def feed(self, batches: Iterator[pa.RecordBatch], task: TaskRun) -> Iterator[None]:
+        """Emit the windows that the watermark in force closes; keep the panes that open windows need."""
+        counters = task.counters.setdefault(self.operator, Counters())
+        table = gather(batches)
+        before = time.perf_counter()
+        clock = Clock.of(task, self.operator)
+        fresh = self._fresh(table, clock.watermark, task, counters)
+        results = self._close(fresh, clock, task)
+        if task.folder is not None:
+            self._keep(fresh, clock, task, counters)
+        counters.calls += 1
+        spent = time.perf_counter() - before
+        counters.busy += spent
+        counters.service.append(spent)
+        for result in results:
+            counters.rows_out += result.num_rows
+            ends, rows = np.unique(result.column(END).to_numpy(), return_counts=True)
+            task.extra.setdefault("closed", {})[self.operator] = [ends.tolist(), rows.tolist()]
+            task.emit(self.operator, self._finish(result, spent, task), task.partition << CHUNK_BITS)
+            yield
+
+    def _fresh(
+        self, table: pa.Table | None, watermark: int | None, task: TaskRun, counters: Counters
+    ) -> pa.Table | None:
+        """Split the native pane rows into panes and the few figures the driver wants.
+
+        All rows of a pane have the same windows. A pane whose first window has closed holds rows that missed it: they
+        are counted as late, as are those of the null pane, without event time; those with no open window go no further.
+        """
+        if table is None:
+            return None
+        keep = pc.is_valid(table.column(PANE))
+        missed = pc.invert(keep)
+        if watermark is not None:
+            pane = pc.fill_null(table.column(PANE), 0).to_numpy()
+            is_open = self.spec.end_of(self.spec.last_window_of_pane(pane)) > watermark
+            first = self.spec.first_window_of_pane(pane)
+            late = (first <= self.spec.last_closed(watermark)) & (first <= self.spec.last_window_of_pane(pane))
+            missed = pc.or_(missed, pa.array(late))
+            keep = pc.and_(keep, pa.array(is_open))
+        panes = table.filter(keep)
+        seen: dict[str, Any] = {
+            "late": int(pc.sum(table.filter(missed).column("_ps_rows")).as_py() or 0),
+            "max_event": pc.max(table.column("_ps_max")).as_py(),
+        }
+        counters.rows_in += int(pc.sum(table.column("_ps_rows")).as_py() or 0)
+        if "_ps_first" in table.column_names and panes.num_rows:
+            grouped = panes.select([PANE, "_ps_first"]).group_by(PANE).aggregate([("_ps_first", "min")])
+            seen["first"] = [grouped.column(PANE).to_pylist(), grouped.column("_ps_first_min").to_pylist()]
+        task.extra.setdefault("seen", {})[self.operator] = seen
+        names = [HASH, *self.key, PANE, *(p.name for p in partials_of(self.outputs))]
+        return panes.select(names) if panes.num_rows else None
+
+    def _close(self, fresh: pa.Table | None, clock: Clock, task: TaskRun) -> list[pa.Table]:
+        """Close the windows whose end was passed, before the batch's panes join; a flush then closes those, too."""
+        found = []
+        passes = clock.watermark is not None and (
+            clock.closed is None or self.spec.last_closed(clock.watermark) > self.spec.last_closed(clock.closed)
+        )
+        log = None
+        if task.folder is not None and (passes or clock.final):  # else the log need not be read
+            log = RowLog(task, self.operator, self.operator).read()
+        if passes and log is not None:
+            assert clock.watermark is not None
+            found.append(close_windows(log, self.key, self.spec, self.outputs, clock.closed, clock.watermark))
+        if clock.final:
+            pieces = [piece for piece in (log, fresh) if piece is not None]
+            if pieces:
+                both = pa.concat_tables(pieces)
+                found.append(close_windows(both, self.key, self.spec, self.outputs, clock.watermark, END_OF_TIME))
+        return [result for result in found if result.num_rows]
+
+    def _keep(self, fresh: pa.Table | None, clock: Clock, task: TaskRun, counters: Counters) -> None:
+        """Write the batch's panes as one more segment; when there are many, write them all as one."""
+        log = RowLog(task, self.operator, self.operator)
+        if clock.final:
+            log.write(None, counters, whole=True)
+            return
+        whole = log.is_long
+        if whole and (old := log.read()) is not None:
+            old = old if clock.watermark is None else live(old, self.spec, clock.watermark)
+            fresh = old if fresh is None else pa.concat_tables([old, fresh])
+        table = compact(fresh, self.key, self.outputs) if fresh is not None and fresh.num_rows else None
+        bounds = pane_bounds(table) if table is not None else None
+        log.write(table, counters, bounds or (0, 0), whole=whole)
+
+    def _finish(self, result: pa.Table, spent: float, task: TaskRun) -> pa.RecordBatch:
+        """Return results in their public form: key columns, window struct, outputs."""
+        field = self.schema.field("window")
+        stamps = [
+            result.column(name).combine_chunks().cast(field.type.field(i).type) for i, name in enumerate((START, END))
+        ]
+        arrays: dict[str, Any] = {"window": pa.StructArray.from_arrays(stamps, fields=list(field.type))}
+        if self.details:
+            start = result.column(START).to_numpy()
+            rows = result.column(ROWS.name).to_numpy()
+            number = (start - self.spec.origin_us) // self.spec.slide_us
+            kind = self.schema.field(DETAILS).type
+            arrays[DETAILS] = details_of(kind, number, rows, np.arange(len(rows)), spent / len(rows), task)
+        for name in self.schema.names:
+            if name not in arrays:
+                arrays[name] = result.column(name).combine_chunks()
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in self.schema.names], names=self.schema.names)
+        return conform(batch, self.schema)

@@ -1,0 +1,116 @@
+"""The batch-service model against batches that are played through one by one, and the plan against brute force."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.control.models.batch_service import BatchService, cheapest_plan
+from penstock.errors import PolicyError
+
+
+def played(model: BatchService, lifetime: float, cycles: int = 60) -> tuple[float, float, float]:
+    """Mean and p95 latency and CPU per second of a steady stream, batch after batch: cut, work, wait the rest out."""
+    cut, last_cut, latencies, cpu = 0.0, -1e-9, [], 0.0
+    gap = 1.0 / model.rate_per_s
+    for number in range(cycles):
+        first, last = math.floor(last_cut / gap) + 1, math.floor(cut / gap)
+        arrivals = gap * np.arange(first, last + 1)
+        work = model.fixed_s + len(arrivals) * model.row_s * model.skew / model.width
+        if number >= cycles // 2:  # the start is not the steady state
+            latencies.append(cut + work - arrivals)
+            cpu += model.fixed_s + len(arrivals) * model.row_s
+        last_cut, cut = cut, cut + max(lifetime, work)
+        if number == cycles // 2 - 1:
+            began = cut
+    every = np.concatenate(latencies)
+    return float(every.mean()), float(np.quantile(every, 0.95)), cpu / (cut - began)
+
+
+@pytest.mark.parametrize("lifetime", [0.0, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize(("load", "width", "skew"), [(0.3, 1, 1.0), (1.2, 2, 1.0), (1.2, 2, 1.3), (0.05, 1, 1.0)])
+def test_mean_p95_and_cost_are_those_of_the_batches(lifetime: float, load: float, width: int, skew: float) -> None:
+    rate = 20_000.0
+    model = BatchService(0.2, load / rate, rate, width=width, skew=skew)
+    mean, p95, cpu = played(model, lifetime)
+    assert model.mean_s(lifetime) == pytest.approx(mean, rel=0.02)
+    assert model.quantile_s(0.95, lifetime) == pytest.approx(p95, rel=0.02)
+    assert model.cpu_per_s(lifetime) == pytest.approx(cpu, rel=0.03)
+
+
+models = st.builds(
+    BatchService,
+    fixed_s=st.floats(0.01, 1.0),
+    row_s=st.floats(0.0, 1e-3),
+    rate_per_s=st.floats(1.0, 5000.0),
+    width=st.integers(1, 8),
+    skew=st.floats(1.0, 3.0),
+)
+
+
+@given(models, st.floats(0.01, 10.0), st.floats(0.01, 10.0))
+@settings(derandomize=True, deadline=None)
+def test_the_longest_lifetime_keeps_the_bounds_and_no_longer_one_does(
+    model: BatchService, mean: float, p95: float
+) -> None:
+    lifetime = model.longest_lifetime_s(mean_s=mean, p95_s=p95)
+    if lifetime is None:
+        assert model.least_mean_s > mean * (1 - 1e-9) or model.least_quantile_s(0.95) > p95 * (1 - 1e-9)
+    else:
+        assert model.mean_s(lifetime) <= mean * (1 + 1e-6)
+        assert model.quantile_s(0.95, lifetime) <= p95 * (1 + 1e-6)
+        longer = max(lifetime, model.least_cycle_s) * 1.001
+        assert model.mean_s(longer) > mean or model.quantile_s(0.95, longer) > p95
+
+
+@given(models, st.floats(0.0, 10.0), st.floats(0.0, 10.0))
+@settings(derandomize=True, deadline=None)
+def test_longer_lifetimes_cost_less_and_last_longer(model: BatchService, a: float, b: float) -> None:
+    short, long = min(a, b), max(a, b)
+    assert model.cpu_per_s(long) <= model.cpu_per_s(short)
+    if model.utilisation < 1.0:
+        assert model.least_mean_s <= model.mean_s(short) * (1 + 1e-9)
+        assert model.mean_s(short) <= model.mean_s(long)
+
+
+@given(models, st.floats(0.05, 5.0))
+@settings(derandomize=True, deadline=None)
+def test_the_cheapest_plan_is_the_least_width_of_all_that_keep_the_bound(model: BatchService, mean: float) -> None:
+    plan = cheapest_plan(model, range(1, 9), mean_s=mean)
+    grid = np.linspace(0.0, 2 * mean, 21)
+    good = [
+        width
+        for width in range(1, 9)
+        if model.at_width(width).utilisation <= 0.9
+        and min(model.at_width(width).mean_s(float(lifetime)) for lifetime in grid) <= mean * (1 - 1e-6)
+    ]
+    if plan is None:
+        assert not good
+    else:
+        assert plan.mean_s <= mean * (1 + 1e-6)
+        assert plan.width <= min(good, default=plan.width)
+        assert model.at_width(plan.width).utilisation <= 0.9
+
+
+def test_infeasible_is_said() -> None:
+    model = BatchService(0.2, 0.001, 500.0)  # rho 0.5, least cycle 0.4 s
+    assert model.least_mean_s == pytest.approx(0.6)
+    assert model.longest_lifetime_s(mean_s=0.6) == pytest.approx(0.4)
+    assert model.longest_lifetime_s(mean_s=0.59) is None
+    full = BatchService(0.2, 0.001, 1000.0)
+    assert full.mean_s(1.0) == math.inf and full.longest_lifetime_s(mean_s=1e6) is None
+    assert cheapest_plan(full, [1], mean_s=1e6) is None
+
+
+def test_bad_parameters_are_refused() -> None:
+    for wrong in ({"rate_per_s": -1.0}, {"row_s": math.nan}, {"fixed_s": math.inf}, {"width": 0}, {"skew": 0.5}):
+        with pytest.raises(PolicyError):
+            BatchService(**{"fixed_s": 0.2, "row_s": 0.001, "rate_per_s": 10.0, **wrong})  # type: ignore[arg-type]
+    with pytest.raises(PolicyError, match="there is no bound"):
+        BatchService(0.2, 0.001, 10.0).longest_lifetime_s()
+    with pytest.raises(PolicyError, match="must be greater than 0"):
+        BatchService(0.2, 0.001, 10.0).longest_lifetime_s(mean_s=0.0)
