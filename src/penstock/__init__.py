@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from penstock import sources
     from penstock.control.decision import Decision, Policy, Static
     from penstock.engine.spark.session import local_session
-    from penstock.errors import CheckpointError, FlowError, JobFailed, PenstockError, UserFunctionError
+    from penstock.errors import (
+        CheckpointError,
+        FlowError,
+        JobFailed,
+        PenstockError,
+        PolicyError,
+        UserFunctionError,
+    )
     from penstock.flow.context import Replica, replica
     from penstock.flow.flow import Flow
     from penstock.flow.keyed_state import KeyedState
@@ -56,7 +63,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "penstock.control.decision": ("Decision", "Policy", "Static"),
     "penstock.engine.spark.session": ("local_session",),
-    "penstock.errors": ("CheckpointError", "FlowError", "JobFailed", "PenstockError", "UserFunctionError"),
+    "penstock.errors": (
+        "CheckpointError",
+        "FlowError",
+        "JobFailed",
+        "PenstockError",
+        "PolicyError",
+        "UserFunctionError",
+    ),
     "penstock.flow.context": ("Replica", "replica"),
     "penstock.flow.flow": ("Flow",),
     "penstock.flow.keyed_state": ("KeyedState",),
@@ -114,6 +128,7 @@ __all__ = [
     "KeyedState",
     "PenstockError",
     "Policy",
+    "PolicyError",
     "Replica",
     "Static",
     "Stream",

@@ -1,4 +1,4 @@
-"""The command line: `penstock report | demo | bench | torture | version`.
+"""The command line: `penstock report | state | demo | bench | torture | version`.
 
 Spark is imported only by the commands that run it, so that a report is there at once.
 """
@@ -54,6 +54,35 @@ def report(
 
 
 @app.command()
+def state(
+    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint directory of a job, running or not.")],
+    operator: Annotated[str | None, typer.Argument(help="Show the rows of this operator's state.")] = None,
+    version: Annotated[int | None, typer.Option(help="The state after this batch; left out: the newest.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    back_to: Annotated[int | None, typer.Option(help="Go back to the state after this batch, for good.")] = None,
+    rows: Annotated[int, typer.Option(help="How many rows of an operator are shown.", min=1)] = 20,
+) -> None:
+    """What state a checkpoint holds: operators, versions, groups, keys, bytes; damaged files are named."""
+    from penstock.engine.spark.state_reader import describe, go_back, read
+
+    if not checkpoint.is_dir():
+        _refuse(f"checkpoint {checkpoint} does not exist")
+    if back_to is not None:
+        gone = go_back(str(checkpoint), back_to)
+        typer.echo(f"the checkpoint is as after batch {back_to}; forgotten: {len(gone)} later batches")
+        return
+    if operator is not None:
+        table = read(str(checkpoint), operator, version)
+        shown = table.slice(0, rows).to_pylist()
+        typer.echo(json.dumps(shown, indent=2, default=str) if as_json else "\n".join(str(row) for row in shown))
+        typer.echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows", err=True)
+        return
+    view = describe(str(checkpoint), version)
+    typer.echo(json.dumps(view.to_json(), indent=2) if as_json else view.text())
+    raise typer.Exit(1 if view.damage else 0)
+
+
+@app.command()
 def demo(
     seconds: Annotated[float, typer.Option(help="How long it runs.")] = 24.0,
     out: Annotated[str | None, typer.Option(help="Directory for its results; left out: a temporary one.")] = None,
@@ -73,6 +102,34 @@ def engine(
     from penstock.bench.engine import main as run
 
     raise typer.Exit(run(json_path=json_path, quick=quick))
+
+
+@bench.command()
+def windows(
+    json_path: Annotated[str | None, typer.Option("--json", help="Results file; a cut run goes on from it.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small inputs: a check, not a figure.")] = False,
+    only: Annotated[str | None, typer.Option(help="sweep, dense, python, count, batch, reference; by commas.")] = None,
+    against: Annotated[str, typer.Option(help="Which peers are measured, by commas.")] = "spark,flink,duckdb",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the results file has.")] = False,
+) -> None:
+    """Windows against Spark's own, Flink SQL and DuckDB, results compared row by row."""
+    from penstock.bench.windows.suite import main as run
+
+    raise typer.Exit(run(json_path=json_path, quick=quick, only=only, against=against, fresh=fresh))
+
+
+@bench.command()
+def rate(
+    flow: Annotated[str, typer.Argument(help="map, keyed, window, or module:function(spark, rate).")] = "window",
+    start: Annotated[float, typer.Option(help="Rows per second to begin with.")] = 20_000.0,
+    resolution: Annotated[float, typer.Option(help="How close the bounds come, as a share.")] = 0.05,
+    seconds: Annotated[float, typer.Option(help="How long each rate is held.")] = 10.0,
+    json_path: Annotated[str | None, typer.Option("--json", help="Write the result to this file.")] = None,
+) -> None:
+    """The highest rate that a flow sustains, by the growth of its backlog (thesis 000)."""
+    from penstock.bench.rate_live import main as run
+
+    raise typer.Exit(run(flow=flow, start=start, resolution=resolution, seconds=seconds, json_path=json_path))
 
 
 @app.command()

@@ -20,7 +20,7 @@ def test_page_runs(spark: SparkSession, tmp_path: Path, page: Path) -> None:
 
 
 def test_every_how_to_page_has_an_example_that_runs() -> None:
-    assert {page.stem for page in PAGES} == {page.stem for page in (ROOT / "docs" / "how-to").glob("*.md")}
+    assert {page.stem for page in (ROOT / "docs" / "how-to").glob("*.md")} <= {page.stem for page in PAGES}
 
 
 def test_reference_is_up_to_date() -> None:

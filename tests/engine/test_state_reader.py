@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.engine.spark.files import arrow_bytes
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.state import DEAD, GROUPS, HASH, KeyedSegments, Segment, fold, group_of
-from penstock.engine.spark.state_reader import as_dataframe, check, describe, go_back, read
+from penstock.engine.spark.state_reader import as_dataframe, check, damage, describe, go_back, read
 from penstock.errors import CheckpointError
 from tests.engine.tools import RUNNING, expected_sums, parquet, run, running_sum, static, stream
 
@@ -72,7 +72,12 @@ def checkpoint(tmp_path: Path) -> Path:
         buffer, crc = arrow_bytes(panes)
         ledger.folder.write(f"{folder}/panes.arrow", buffer)
         bars = [*bars, Segment(f"{folder}/panes.arrow", 3, buffer.size, crc, EVERY, batch, batch)][-2:]
+        waiting = changed([7, 7, 8], batch).select(["a b", "total", "k", HASH])  # rows as they came, the key not first
+        buffer, crc = arrow_bytes(waiting)
+        ledger.folder.write(f"{folder}/pending.arrow", buffer)
+        pending = Segment(f"{folder}/pending.arrow", 3, buffer.size, crc, EVERY)
         state = {"sums": [s.to_json() for s in sums], "bars": [s.to_json() for s in bars]}
+        state |= {"bars.pending": [pending.to_json()], "sums.none": []}
         windows = {"bars": {"watermark": 1_700_000_000_000_000 + batch}}
         ledger.log(batch, {"id": batch})
         ledger.finish(batch, {"id": batch, "state": state, "windows": windows, "outputs": {}})
@@ -108,8 +113,16 @@ def test_state_is_read_as_of_each_version_that_is_kept(checkpoint: Path, version
 def test_the_view_counts_what_is_there(checkpoint: Path) -> None:
     view = describe(str(checkpoint))
     assert (view.flow, view.format, view.groups, view.version, view.versions) == ("trading", 1, 64, 4, (0, 1, 2, 3, 4))
-    assert view.damage is None
-    bars, sums = view.operators
+    assert view.damage is None and damage(str(checkpoint)) is None
+    bars, pending, sums = view.operators
+    assert (pending.operator, pending.kind, pending.key, pending.keys, pending.rows) == (
+        "bars.pending",
+        "window",
+        ("k",),
+        2,
+        3,
+    )
+    assert sorted(read(str(checkpoint), "bars.pending").column("k").to_pylist()) == [7, 7, 8]
     left = list(truth(4))
     groups = {int(group_of(np.array([hash_of(key)], dtype=np.uint64), GROUPS)[0]) for key in left}
     assert (sums.kind, sums.key, sums.keys, sums.rows, sums.groups) == (
@@ -154,7 +167,7 @@ def test_a_bad_file_is_refused_with_the_version_to_go_back_to(
         read(str(checkpoint), "bars")
     assert read(str(checkpoint), "sums").num_rows == len(truth(4)), "another operator's state is readable"
     view = describe(str(checkpoint))
-    assert view.damage == text and "NOT every file" in str(view)
+    assert view.damage == text == str(damage(str(checkpoint))) and "NOT every file" in str(view)
     check(str(checkpoint), 2)
 
 
@@ -203,7 +216,10 @@ def test_a_damaged_version_is_no_version_to_go_back_to(checkpoint: Path) -> None
     [
         (lambda at: describe(f"{at}/none"), "is not a Penstock checkpoint"),
         (lambda at: describe(str(at), 9), "no version 9. Remedy: versions 0 to 4 are kept"),
-        (lambda at: read(str(at), "quotes"), "operator 'quotes' holds no state. Remedy: name one of bars, sums"),
+        (
+            lambda at: read(str(at), "quotes"),
+            "operator 'quotes' holds no state. Remedy: name one of bars, bars.pending, sums",
+        ),
     ],
 )
 def test_what_is_not_there(checkpoint: Path, call: Callable[[Path], object], says: str) -> None:

@@ -471,7 +471,7 @@ def lose_before_union(b: Bench) -> Any:
 
 
 def lose_by_window(b: Bench) -> Any:
-    bars = b.read(time="ts").window(ps.Time("1 s"), key="k", name="inner").aggregate(n=ps.count())
+    bars = b.read(time="ts").window(ps.Count(10), key="k", name="inner").aggregate(n=ps.count())
     return bars.window(ps.Time("1 s"), name="bars")
 
 
@@ -509,8 +509,12 @@ WINDOWS = [
         "read(df, time=...)",
     ),
     Wrong(
-        "no spec", lambda b: b.read(time="ts").window("1 s"), "window 'window'", "ps.Time(...), got str", "window spec"
-    ),  # type: ignore[arg-type]
+        "no spec",
+        lambda b: b.read(time="ts").window("1 s"),  # type: ignore[arg-type]
+        "window 'window'",
+        "a window is ps.Time(...), ps.Count(...) or ps.Delta(...), got str",
+        "window spec",
+    ),
     Wrong("size", lambda b: ps.Time("0 s"), "Time", "size must be more than zero", "write it like"),
     window("no aggregate", "aggregate() names at least one result", "aggregate(n=ps.count())"),
     window("not an aggregate", "total= is not an aggregate but str", "use ps.sum", total="sum"),

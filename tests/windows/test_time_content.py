@@ -88,6 +88,25 @@ def test_an_origin_stands_once_the_watermark_has_passed_it() -> None:
     assert [r["time"] for r in host.late] == [5]
 
 
+# watermark 30, size 8: a key that begins at 22 would have had its window [22, 30) closed; one that begins at 23 has not
+def test_a_key_may_begin_behind_the_watermark_while_its_window_is_open() -> None:
+    host = TimeHost(Time(us(8), origin="first"))
+    host.batch([row("a", 30)])
+    host.batch([row("b", 22), row("c", 23)])
+    assert [(r["key"], r["time"]) for r in host.late] == [("b", 22)]
+    assert [(w.key, w.start) for w in host.flush()] == [("a", 30), ("c", 23)]
+
+
+# time            10        19                  b1; then W = 10: the origin 10 may still go down
+# origin 10      [10, 12)       [20, 22)        19 is in a gap
+# origin 9     [9, 11)      [19, 21)            after b2 it is not
+def test_a_row_in_a_gap_waits_for_its_origin_to_stand() -> None:
+    host = TimeHost(Time(us(2), us(10), us(9), origin="first"))
+    fired = host.batch([row("a", 10), row("a", 19)]) + host.batch([row("a", 9)])
+    assert (host.closed, fired, host.late) == (10, [], [])
+    assert [(w.start, [r["time"] for r in w.rows]) for w in host.flush()] == [(9, [9, 10]), (19, [19])]
+
+
 def row(key: str, time: int) -> Row:
     return {"key": key, "time": time, "x": 0, "d": None}
 

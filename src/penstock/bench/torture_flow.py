@@ -31,7 +31,7 @@ START_US = 1_700_000_000_000_000  # long ago: every row is due, so the row cap a
 RATE = 1000
 KEYS = 20
 SCHEMA = StructType().add("i", LongType()).add("v", DoubleType())  # as DDL it would need a session
-WINDOW = {"size": "2 s", "slide": "1 s"}
+WINDOW = Time("2 s", slide="1 s")
 SIZE_US = 2_000_000
 FOLDERS = ("sums", "bars")
 SHAPES = ("tapped", "streamed")
@@ -120,7 +120,7 @@ def build(spark: SparkSession, task: Task, out: Path) -> ps.Flow:
     )
     sums.write("parquet", path=str(out / "sums"), name="to_sums")
     windowed = farm if task.shape == "tapped" else read
-    bars = windowed.window(Time(**WINDOW), key="k", name="bars").aggregate(total=sum("v"), n=count())
+    bars = windowed.window(WINDOW, key="k", name="bars").aggregate(total=sum("v"), n=count())
     bars.write("parquet", path=str(out / "bars"), name="to_bars")
     return flow
 
@@ -171,7 +171,7 @@ def expected(task: Task) -> Results:
             total, n = state.get(row["k"], (0.0, 0))
             state[row["k"]] = (total + row["v"] * 2.0, n + 1)
             sums[row["i"], row["k"], state[row["k"]][0]] += 1
-    oracle = Oracle(Time(**WINDOW), bind({"total": sum("v"), "n": count()}, {"v": "double"}))
+    oracle = Oracle(WINDOW, bind({"total": sum("v"), "n": count()}, {"v": "double"}))
     seen = worked if task.shape == "tapped" else plain
     closed = oracle.batch([{"key": row["k"], "time": row["at"], "v": row["v"]} for row in seen]) + oracle.flush()
     bars = Counter((w["key"], w["start"], w["end"], w["total"], w["n"]) for w in closed)

@@ -21,7 +21,7 @@ class OperatorState:
     85.7
     """
 
-    operator: str
+    operator: str  # its name, or that of a part of its state: "bars.pending"
     kind: str  # "stateful", "window", ...
     key: tuple[str, ...]
     groups: int  # key groups that hold something

@@ -53,9 +53,8 @@ class Gathered:
                 self._row(row)
             self._counts.append(len(result))
         else:
-            raise TypeError(
-                f"a window function returns a dict, None, a list of dicts or an Arrow table, not {type(result).__name__}"
-            )
+            given = type(result).__name__
+            raise TypeError(f"a window function returns a dict, None, a list of dicts or an Arrow table, not {given}")
 
     def _row(self, row: Mapping[str, Any]) -> None:
         names = self._schema.names

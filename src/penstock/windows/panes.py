@@ -291,17 +291,20 @@ def _slide(log: _Log, spec: Time, lo: int, hi: int) -> _Slide:
     window = np.arange(int(firsts.sum()), dtype=np.int64) + np.repeat(begin - run, firsts)
     rows = np.arange(len(log.pane))
     first_row, last_row = np.repeat(rows, firsts), np.repeat(rows, lasts)
-    # Blocks of r panes: a window starts in a block and its rows lie there and in the next. Where its last row lies in
-    # the next, the whole of that block up to this row belongs to the window, so it is cut where that block begins.
-    block = log.pane // spec.panes_per_window
-    fresh = np.ones(len(rows), dtype=np.bool_)
-    fresh[1:] = ~same | (block[1:] != block[:-1])
-    starts = np.flatnonzero(fresh)
-    first_of_block = starts[np.cumsum(fresh) - 1] if len(rows) else starts
-    in_next = block[last_row] * spec.panes_per_window > window * spec.panes_per_slide
-    middle = np.where(in_next, first_of_block[last_row], last_row + 1)
-    ranges = Ranges(len(rows), first_row, last_row + 1, (Level(None, middle, starts),))
-    return _Slide(window, ranges)
+
+    def cut() -> tuple[Level, ...]:
+        # Blocks of r panes: a window starts in a block and its rows lie there and in the next. Where its last row lies
+        # in the next, all of that block up to this row belongs to the window, so it is cut where that block begins.
+        block = log.pane // spec.panes_per_window
+        fresh = np.ones(len(rows), dtype=np.bool_)
+        fresh[1:] = ~same | (block[1:] != block[:-1])
+        starts = np.flatnonzero(fresh)
+        first_of_block = np.repeat(starts, np.diff(starts, append=len(rows)))
+        begins = np.repeat(block * spec.panes_per_window, lasts)
+        in_next = begins > window * spec.panes_per_slide
+        return (Level(None, np.where(in_next, np.repeat(first_of_block, lasts), last_row + 1), starts),)
+
+    return _Slide(window, Ranges(len(rows), first_row, last_row + 1, cut))
 
 
 # --- Arrow and NumPy -------------------------------------------------------------------------------------------------

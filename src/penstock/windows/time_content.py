@@ -12,7 +12,7 @@ least and the greatest window that holds t, row i is the *first* one in exactly 
 and the *last* one in exactly first(t_i) .. min(last(t_i), first(t_(i+1)) - 1).
 
 Repeating each row by the length of its run, once by each family, gives lo and hi of every window in O(rows + windows).
-Rows in gaps are in no window and are taken out before.
+A row in a gap has first = last + 1: its runs are empty, and it cuts no run of its neighbours short.
 
 **origin="first"**: window k >= 0 of a key is [o + k * slide, o + k * slide + size), o its least event time. In a stream
 o may still go down while the watermark has not passed it (o >= W); once o < W it stands for ever and an earlier row is
@@ -89,7 +89,7 @@ def admit(
         too_old = times <= watermark - spec.size_us
     grid, before = _Grid(spec, origin, slots, times), times < origin[slots]
     late = ~known | np.where(fixed, before | grid.has_missed(watermark), too_old)
-    accept = known & np.where(fixed, ~before & grid.has_open(watermark), ~too_old)
+    accept = known & np.where(fixed, grid.has_open(watermark), ~too_old)
     # the rows that may still move an origin
     moving = accept & ~fixed
     least = np.where(has_origin > 0, origin, np.iinfo(np.int64).max)
@@ -115,12 +115,11 @@ def fire_time(
     (array([0, 0, 0, 3, 3]), array([1, 2, 2, 4, 4]))
     """
     origins = np.full(len(edges) - 1, spec.origin_us) if first is None else np.asarray(first, dtype=np.int64)
+    if not len(times):
+        return Fired.none()
     slots = slots_of(edges)
     grid = _Grid(spec, origins, slots, times)
-    inside = np.flatnonzero(grid.first <= grid.last)  # not in a gap
-    if not len(inside):
-        return Fired.none()
-    slots, low, high = slots[inside], grid.first[inside], grid.last[inside]
+    low, high = grid.first, grid.last
     opens, closes = low, np.minimum(high, grid.last_closed(watermark)[slots])
     if closed_upto is not None:
         opens = np.maximum(low, grid.last_closed(closed_upto)[slots] + 1)
@@ -130,10 +129,10 @@ def fire_time(
     stop = closes.copy()  # windows that end with this row: before the first window of the row after it
     stop[:-1] = np.where(same, np.minimum(closes[:-1], low[1:] - 1), closes[:-1])
     row, window = runs(begin, np.maximum(closes - begin + 1, 0))
-    ends = np.repeat(inside, np.maximum(stop - opens + 1, 0))
+    ends = np.repeat(np.arange(len(times)), np.maximum(stop - opens + 1, 0))
     slot = slots[row]
     start = origins[slot] + window * spec.slide_us
-    return Fired(slot, inside[row], ends + 1, start, start + spec.size_us, window)
+    return Fired(slot, row, ends + 1, start, start + spec.size_us, window)
 
 
 def advance(spec: Time, edges: Longs, times: Longs, closed_upto: int | None, watermark: int, meta: Meta) -> Advance:

@@ -72,11 +72,11 @@ class Journal:
     ) -> None:
         self.path, self.about = path, about
         self._units: dict[str, list[Row]] = {}
-        self._figures: list[Figure] = []
         if path is not None and path.exists() and not fresh:
             document = json.loads(path.read_text())
             if document.get("about") == json.loads(json.dumps(about)):
-                self._units = {name: [Row(**row) for row in rows] for name, rows in document["units"].items()}
+                for row in document["rows"]:
+                    self._units.setdefault(row.pop("unit"), []).append(Row(**row))
                 say(f"{len(self._units)} units of an earlier run are kept")
             else:
                 say(f"{path} was measured with other settings or on another machine: it is written anew")
@@ -101,9 +101,8 @@ class Journal:
         document = {
             "how": "measured",
             "about": self.about,
-            "rows": [asdict(row) for row in self.rows()],
+            "rows": [{"unit": unit, **asdict(row)} for unit, rows in self._units.items() for row in rows],
             "figures": [figure.to_json() for figure in figures],
-            "units": {name: [asdict(row) for row in rows] for name, rows in self._units.items()},
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         staged = self.path.with_name(f".{self.path.name}.tmp")

@@ -98,6 +98,7 @@ class Arena:
     def prefix(self, player: Player) -> int:
         """How many rows make the player run for `at_least_s` seconds; all of them where that is less."""
         least = player.shape.least_rows
+        self.time(player, least)  # a cold engine would look slow, and get too short a prefix
         return sized(lambda rows: self.time(player, rows), least, self.effort.rows, self.effort.at_least_s)
 
     def rounds(self, players: Sequence[Player], rows: dict[Player, int], runs: int) -> dict[Player, list[float]]:
@@ -151,7 +152,7 @@ def sized(run: Callable[[int], float], least: int, most: int, at_least_s: float)
         if rows * at_least_s >= most * max(seconds, 1e-9) * 0.8:  # at this pace all of them take hardly longer
             return most
         aimed = 1.15 * rows * at_least_s / max(seconds, 1e-9)
-        if seconds >= at_least_s / 10:  # long enough to trust the pace
+        if seconds >= at_least_s / 4:  # long enough to trust the pace
             return min(most, int(aimed))
         rows = min(most, int(min(aimed, 10 * rows)))  # a short run is mostly fixed cost: go up step by step
     return most
@@ -175,6 +176,10 @@ def beside(arena: Arena, ours: Player, peer: Player) -> list[Row]:
     """One peer at one slide, in turn with Penstock at the same."""
     rows = arena.prefix(peer)
     checked = arena.check(peer, rows)
+    if checked.seconds < arena.effort.at_least_s and rows < arena.effort.rows:  # it got quicker as it warmed up
+        longer = 1.2 * rows * arena.effort.at_least_s / checked.seconds
+        rows = min(arena.effort.rows, int(longer))
+        checked = arena.check(peer, rows)
     slow = checked.seconds >= arena.effort.at_least_s / 2
     if not slow or rows == arena.effort.rows:
         arena.time(ours, arena.effort.rows)  # it is warm, too

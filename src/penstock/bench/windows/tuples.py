@@ -174,6 +174,7 @@ def python_windows(arena: Arena, with_spark: bool = True) -> list[Row]:
     if not with_spark:
         runs = [_python_time(arena, _penstock_python, total) for _ in range(arena.effort.runs)]
         return [_python_row("penstock", ours, runs, note)]
+    _python_time(arena, _spark_python, shape.least_rows)  # a cold engine would look slow
     rows = sized(lambda n: _python_time(arena, _spark_python, n), shape.least_rows, total, arena.effort.at_least_s)
     theirs = _python_check(arena, _spark_python, rows, "spark")
     runs_ours, runs_theirs = list[float](), list[float]()

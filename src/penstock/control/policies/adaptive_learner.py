@@ -13,6 +13,7 @@ from penstock.control.reserve import Reserve
 
 _CALM_CHANGE = 0.15  # a rate that moves less than this between intervals is calm
 _HOLD = 6  # intervals over which a lower need must have lasted
+_SIGMAS = 2.6  # an interval's mean stays within so many deviations in 99.5 % of intervals
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Learner:
         self.wanted: deque[int] = deque(maxlen=_HOLD)
         self._ordered: tuple[float, int] | None = None  # a widening under way: (when, to what)
         self._fit = 0.0  # log of measured wait / modelled wait
-        self._spread = 0.3
+        self._stop = 0.0  # what a change of width adds to the mean wait of its interval, times 1 - rho
         self._steps = 0
         self._calm = 0
         self._last: OperatorView | None = None
@@ -43,8 +44,8 @@ class Learner:
 
     @property
     def fit(self) -> float:
-        """What the modelled wait is multiplied by: the typical error, and most of its spread on top."""
-        return math.exp(min(max(self._fit + self._spread, -1.0), 1.6))
+        """What the modelled wait is multiplied by: how far it was off in calm intervals."""
+        return math.exp(min(max(self._fit, -1.0), 1.4))
 
     def ordered(self, now_s: float, width: int) -> None:
         """A widening was asked for: the time until it works is the lag."""
@@ -57,6 +58,7 @@ class Learner:
     def add(self, view: OperatorView, now_s: float, interval_s: float) -> Need:
         """Take an interval's view; what is needed next."""
         self._learn_lag(view, now_s)
+        self._learn_stop(view)
         self._learn_fit(view)
         self.service_s = view.service_s if view.completed_per_s * interval_s >= 20 or self.service_s == 0.0 else (
             0.7 * self.service_s + 0.3 * view.service_s
@@ -85,18 +87,34 @@ class Learner:
         self._last = view
         return Need(soon + room, later + room, min(max(hot, 0.0), 1.0))
 
-    def wait_at(self, width: int, rate: float, hot: float, view: OperatorView) -> float:
-        """The mean wait at a width under a rate: Kingman's, fitted; the hottest key's subtask counted apart."""
+    def wait_at(self, width: int, rate: float, hot: float, view: OperatorView, interval_s: float) -> float:
+        """The wait to plan with at a width under a rate: Kingman's mean, fitted, and what an interval may scatter.
+
+        The subtask of the hottest key is counted apart.
+        """
         service = max(self.service_s, 1e-12)
         if rate <= 0.0:
             return 0.0
-        share = hot + (1.0 - hot) / width if hot > 0.0 else 1.0 / width
-        plain = (1.0 - hot) / width if hot > 0.0 else share
-        cold = kingman_wait(service, 1.0 / (rate * plain), view.arrival_cv, view.service_cv) if plain > 0.0 else 0.0
-        if hot <= 0.0:
-            return self.fit * cold
-        warm = kingman_wait(service, 1.0 / (rate * share), view.arrival_cv, view.service_cv)
-        return self.fit * (share * warm + (1.0 - share) * cold)
+        cold = (1.0 - hot) * rate / width
+        total = 0.0
+        for share, each, count in ((hot + (1.0 - hot) / width, hot * rate + cold, 1), (1.0 - hot, cold, width)):
+            if each <= 0.0 or (hot <= 0.0 and count == 1):
+                continue  # no hottest key: all subtasks are alike
+            wait = kingman_wait(service, 1.0 / each, view.arrival_cv, view.service_cv)
+            if math.isinf(wait):
+                return wait
+            spread = scatter(each * service, interval_s / service * count, view.arrival_cv, view.service_cv)
+            total += share * wait * (1.0 + _SIGMAS * spread)
+        return self.fit * total
+
+    def stop_at(self, width: int, rate: float) -> float:
+        """What a change to this width adds to the mean wait of the interval in which it happens.
+
+        An operator that stands still for P seconds makes everyone wait until the backlog is gone: over an interval T that is
+        P^2 / (2 (1 - rho) T) on average. P^2 / (2 T) is learnt.
+        """
+        utilisation = rate * self.service_s / width
+        return self._stop / (1.0 - utilisation) if utilisation < 1.0 else math.inf
 
     def _learn_lag(self, view: OperatorView, now_s: float) -> None:
         if self._ordered is None:
@@ -109,6 +127,21 @@ class Learner:
         elif now_s - since > 120.0:
             self._ordered = None
 
+    def _learn_stop(self, view: OperatorView) -> None:
+        """Compare an interval in which the width changed with what the model expects without the change."""
+        last = self._last
+        if last is None or last.width == view.width or self._calm < 1:
+            return
+        if max(last.busiest, view.busiest) > 0.9 or view.skew > 1.3:
+            return
+        rate = max(view.arrivals_per_s, 1e-9)
+        modelled = self.fit * kingman_wait(
+            view.service_s, min(view.width, last.width) / rate, view.arrival_cv, view.service_cv
+        )
+        if math.isfinite(modelled):
+            excess = max(view.wait_s - modelled, 0.0) * (1.0 - view.utilisation)
+            self._stop = excess if self._stop == 0.0 else 0.6 * self._stop + 0.4 * excess
+
     def _learn_fit(self, view: OperatorView) -> None:
         """Compare the model with a calm interval: same width, steady rate, no backlog."""
         last = self._last
@@ -117,6 +150,8 @@ class Learner:
             and last.width == view.width
             and abs(view.arrivals_per_s - last.arrivals_per_s) <= _CALM_CHANGE * max(last.arrivals_per_s, 1e-9)
             and view.busiest < 0.95
+            and view.wait_s <= 1.5 * last.wait_s + view.service_s
+            and last.wait_s <= 1.5 * view.wait_s + view.service_s
             and view.queue_items * view.service_s <= 2.0 * view.width * max(view.wait_s, view.service_s)
         )
         self._calm = self._calm + 1 if calm else 0
@@ -126,5 +161,22 @@ class Learner:
         if not (modelled > 0.0 and math.isfinite(modelled)) or view.skew > 1.3:
             return
         error = min(max(math.log(view.wait_s / modelled), -2.0), 2.0)
-        self._spread = 0.9 * self._spread + 0.1 * abs(error - self._fit)
         self._fit += 0.15 * (error - self._fit)
+
+
+def scatter(utilisation: float, services: float, arrival_cv: float, service_cv: float) -> float:
+    """Coefficient of variation of the mean wait over a span that is `services` service times long (times subtasks).
+
+    For M/M/1 the integral of the queue length has the asymptotic variance 2 rho (1 + rho) / (1 - rho)^4 per service
+    time (Whitt, "Planning queueing simulations", 1989); divided by the squared mean length that is
+
+        cv^2 = 2 (1 + rho) / (rho (1 - rho)^2 n) x (cA^2 + cS^2) / 2
+
+    >>> round(scatter(0.8, 2500.0, 1.0, 1.0), 2)
+    0.21
+    """
+    if utilisation <= 0.0 or services <= 0.0:
+        return 0.0
+    idle = max(1.0 - utilisation, 1e-6)
+    spread = (arrival_cv * arrival_cv + service_cv * service_cv) / 2.0
+    return min(math.sqrt(2.0 * (1.0 + utilisation) * spread / (utilisation * idle * idle * services)), 3.0)

@@ -4,8 +4,8 @@ Per bound, what the queues may take is what the bound leaves after service, tran
 width that keeps within it comes from the greedy rule of thesis 001 (section 4.6.3, Algorithm 7): begin at the least,
 give one subtask where it saves the most wait. The rates are those to come, with room for bursts (`adaptive_learner`).
 
-Changing has a price: every change stops an operator for a moment. So a widening goes a little further than needed now, and
-a narrowing waits until the lower need has lasted, and is skipped if it saves less than 5 %.
+Changing has a price: every change stops an operator for a moment. So a widening goes a little further than needed now;
+a narrowing waits until the lower need has lasted, and is skipped if it saves less than 10 %.
 
 When a backlog has built up, the operator is made wide enough to work it off within a few intervals: an interval that
 breaks the bound is worth `price` intervals of the present width.
@@ -21,8 +21,10 @@ from penstock.control.decision import Decision
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.control.policies.adaptive_learner import Learner, Need
 
-_MARGIN = 0.85  # share of a bound that is planned with: intervals differ
+_MARGIN = 0.93  # share of a bound that is planned with
 _BUSIEST = 0.92  # never plan busier than this
+_DRAIN = 2.4  # a backlog is worked off with so many times the load's subtasks
+_WORTH = 0.1  # a narrowing that saves less is not worth a change
 _BATCHES = 0.55  # share of a bound for output batches, where they make items cheaper
 
 
@@ -41,10 +43,12 @@ class QueuePlanner:
     def __init__(self, price: float) -> None:
         self.price = price
         self.learners: dict[str, Learner] = {}
+        self._interval_s = 5.0
         self._extra: dict[str, float] = {}  # per bound: latency that is no operator's (transport), smoothed
 
     def decide(self, observed: Observation, current: Decision) -> Decision:
         """The decision for the next interval."""
+        self._interval_s = observed.interval_s
         needs: dict[str, Need] = {}
         for name, view in observed.operators.items():
             learner = self.learners.setdefault(name, Learner(self.price))
@@ -76,13 +80,14 @@ class QueuePlanner:
         drain = max((self._drain(view, p, needs[view.name]) for p in mine), default=0)
         need = max(soon, drain)
         learner.wanted.append(max(later, drain))
-        if need > ordered:
+        draining = drain > soon
+        if need > (1.15 * ordered if draining and ordered > view.width else ordered):
             target = max(need, later)
             learner.ordered(observed.now_s, target)
             return min(target, view.hi)
         lower = max(learner.wanted)
         full = len(learner.wanted) == learner.wanted.maxlen
-        if full and lower <= ordered - max(1.0, 0.05 * ordered) and view.width <= ordered:
+        if full and lower <= ordered - max(1.0, _WORTH * ordered) and view.width <= ordered:
             return max(lower, view.lo)
         return ordered
 
@@ -90,14 +95,14 @@ class QueuePlanner:
         """Algorithm 7 of thesis 001 with our rates: the least widths whose waits together fit."""
         rates = {v.name: needs[v.name].later if later else needs[v.name].soon for v in path.views}
         widths = {v.name: self._floor(v, rates[v.name], needs[v.name].hot) for v in path.views}
-        waits = {v.name: self._wait(v, widths[v.name], rates, needs) for v in path.views}
+        waits = {v.name: self._wait(v, widths[v.name], rates, needs, later=later) for v in path.views}
         by_name = {v.name: v for v in path.views}
         while sum(waits.values()) > path.allowed_s:
             best, gain, at = "", 0.0, 0.0
             for name, view in by_name.items():
                 if widths[name] >= view.hi:
                     continue
-                wait = self._wait(view, widths[name] + 1, rates, needs)
+                wait = self._wait(view, widths[name] + 1, rates, needs, later=later)
                 saved = math.inf if math.isinf(waits[name]) and not math.isinf(wait) else waits[name] - wait
                 if math.isinf(waits[name]) and math.isinf(wait):
                     saved = 1e-9  # still overloaded: go on
@@ -119,23 +124,28 @@ class QueuePlanner:
             width = max(width, math.ceil((1.0 - hot) * load / room - 1e-9))
         return min(max(width, view.lo), view.hi)
 
-    def _wait(self, view: OperatorView, width: int, rates: Mapping[str, float], needs: Mapping[str, Need]) -> float:
+    def _wait(
+        self, view: OperatorView, width: int, rates: Mapping[str, float], needs: Mapping[str, Need], *, later: bool
+    ) -> float:
+        """The wait to plan with; for a width to change to, with what the change itself adds."""
         if view.lo == view.hi:
             return view.wait_s if view.utilisation < 1.0 else 0.0  # nothing to decide there
-        return self.learners[view.name].wait_at(width, rates[view.name], needs[view.name].hot, view)
+        learner = self.learners[view.name]
+        wait = learner.wait_at(width, rates[view.name], needs[view.name].hot, view, self._interval_s)
+        return wait + learner.stop_at(width, needs[view.name].soon) if later else wait
 
     def _drain(self, view: OperatorView, path: _Path, need: Need) -> int:
-        """The width that works a backlog off at the least cost: broken intervals against extra subtasks.
+        """The width that works a backlog off soon, if there is one.
 
-        With x the load in subtasks and b the backlog in seconds per subtask, width p drains it in b / (1 - x / p); each
-        of those intervals costs price x present width, and p - x for the subtasks: least near x + sqrt(price x width).
+        With x the load in subtasks and b the backlog in seconds per subtask, width p drains it in b / (1 - x / p). Twice
+        the load halves that against any width just above it; more than that gains little.
         """
         service = self.learners[view.name].service_s
         backlog = view.queue_items * service / view.width
         if backlog <= max(1.5 * path.allowed_s, 4.0 * service) or view.wait_s <= path.allowed_s:
             return 0
         load = need.soon * service
-        return min(math.ceil(min(load + math.sqrt(load * view.width), 2.5 * load)), view.hi)
+        return min(math.ceil(_DRAIN * load), view.hi)
 
     # --- what a bound leaves --------------------------------------------------------------------------------------------
 

@@ -155,7 +155,7 @@ def _trading(rng: np.random.Generator, base: float) -> Load:
 def _skew(rng: np.random.Generator, base: float) -> Load:
     """The load stays; a hot key grows, then another one takes over on another subtask."""
     first, second = 300.0 + 60.0 * rng.random(), 800.0 + 60.0 * rng.random()
-    share = 0.09 + 0.02 * rng.random()
+    share = 0.03 + 0.01 * rng.random()  # at 600 items/s of 20 ms: 0.36 to 0.48 of a subtask for one key
     hot = steps([(0.0, 0.0), (first, share), (second, 0.8 * share)])
     where = steps([(0.0, 0.0), (second, 3.0)])
     return Load("skew", 1300.0, lambda t: np.full_like(t, 1.5 * base), hot=hot, hot_at=where, events=(first, second))

@@ -17,7 +17,7 @@ from penstock.engine.sim.draws import service_times
 from penstock.engine.sim.lindley import departures, last_of_each, renewal_times
 
 Floats = NDArray[np.float64]
-_COLUMNS = ("arrive", "depart", "wait", "service", "items", "batch")
+_COLUMNS = ("arrive", "depart", "wait", "service", "items", "batch", "work")
 
 
 @dataclass
@@ -30,9 +30,15 @@ class Customers:
     service: Floats = field(default_factory=lambda: np.empty(0))  # per item
     items: Floats = field(default_factory=lambda: np.empty(0))
     batch: Floats = field(default_factory=lambda: np.empty(0))  # mean wait of its items in the output batch
+    work: Floats = field(default_factory=lambda: np.empty(0))  # how long it keeps its subtask busy
 
-    def take(self, mask: NDArray[np.bool_]) -> Customers:
-        """Those where the mask is true.
+    def __post_init__(self) -> None:
+        # When the first and the last of them leave: most groups are asked only that.
+        self.first_out = float(self.depart.min()) if self.depart.size else np.inf
+        self.last_out = float(self.depart.max()) if self.depart.size else -np.inf
+
+    def take(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Customers:
+        """Those where the mask is true, or at these places.
 
         >>> Customers().take(np.zeros(0, dtype=bool)).arrive.size
         0
@@ -88,6 +94,7 @@ class Servers:
         self.rng = rng
         self.most = most_customers
         self.load_of_busiest = 1.0
+        self.all_drawn = True  # whether every subtask was drawn in the last slot, so that every customer is a real one
 
     @property
     def width(self) -> int:
@@ -160,7 +167,28 @@ class Servers:
         wait = depart - service - arrive + (items - 1.0) * per_item / 2.0
         scale = np.repeat(weight, counts)
         held = np.full(arrive.size, slot.batch_wait_s)
-        return Customers(arrive, depart, np.maximum(wait, 0.0), per_item, items * scale, held)
+        self.all_drawn = chosen.size == owner.size
+        return Customers(arrive, depart, np.maximum(wait, 0.0), per_item, items * scale, held, service)
+
+    def spread(self, waiting: Customers, now: float) -> Customers:
+        """Put customers that wait (from whichever queue) before the subtasks in turn, oldest first.
+
+        >>> servers = Servers(2, rng=np.random.default_rng(1))
+        >>> one = np.ones(2)
+        >>> servers.spread(Customers(one * 0, one * 9, one * 8, one, one, one * 0, one), 1.0).depart.tolist()
+        [2.0, 2.0]
+        """
+        order = np.argsort(waiting.arrive, kind="stable")
+        turn = np.arange(order.size) % self.width
+        by_subtask = order[np.argsort(turn, kind="stable")]
+        counts = np.bincount(turn, minlength=self.width)
+        queue = waiting.take(by_subtask)
+        depart = departures(np.full(order.size, now), queue.work, counts, np.maximum(self.free, now))
+        self.free = last_of_each(depart, counts, np.maximum(self.free, now))
+        moved = queue.wait + depart - queue.depart  # what it waited is longer or shorter by what its departure moved
+        return Customers(
+            queue.arrive, depart, np.maximum(moved, 0.0), queue.service, queue.items, queue.batch, queue.work
+        )
 
     def _sizes(self, size: int, slot: Slot) -> NDArray[np.int64]:
         """Items per batch: the one that opened it and those that came while it was open."""

@@ -59,6 +59,9 @@ class Machine:
     scale_down_s: float = 0.0  # per removed subtask: they go one at a time (001, section 4.6.4)
     pause_s: float = 0.0  # every subtask of the operator stands still for so long when its width changes
     workers_per_slot: float = 1.0  # subtasks per worker, for worker-hours
+    rebalance: bool = (
+        False  # a change of width spreads what waits over the new subtasks; else it stays where it is (001)
+    )
     open_source: bool = True  # True: what the source could not send waits and counts; False: it was never made (001)
     noise: float = (
         0.0  # every subtask's speed differs by so much (cv) in every second: other tenants, garbage collection

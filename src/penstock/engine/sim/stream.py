@@ -38,7 +38,7 @@ class _Node:
     coming: list[tuple[float, int]] = field(default_factory=list)  # (ready at, new subtasks)
     going_from: float = -1.0  # removals are under way since
     fresh: list[Customers] = field(default_factory=list)
-    pending: Customers = field(default_factory=Customers)
+    pending: list[Customers] = field(default_factory=list)  # by slot of arrival
     out_rate: float = 0.0  # what it sent in the last slot, per second
     held: float = 0.0  # items before it that a full queue did not take
     came: float = 0.0
@@ -124,9 +124,9 @@ class StreamHost:
         """Conservation of items and Little's law, for every operator, over the run so far."""
         for name, node in self.nodes.items():
             where = f"operator '{name}' at {self.now:g} s"
-            inside = float(node.pending.items.sum())
+            inside = sum(float(group.items.sum()) for group in node.pending)
             conserved(where, node.came, node.left, inside)
-            still = float((node.pending.items * (self.now - node.pending.arrive)).sum())
+            still = sum(_dot(group.items, self.now - group.arrive) for group in node.pending)
             little(where, node.area, node.spent + still)
         conserved("source", self.attempted, self.sent + self.unsent, self.source_backlog)
 
@@ -182,9 +182,25 @@ class StreamHost:
             node.going_from = -1.0 if width == node.ordered else self.now + self.slot_s
         if width != node.servers.width:
             node.changed += abs(width - node.servers.width)
-            node.drained_s += node.servers.resize(width, self.now)
+            if self.machine.rebalance and node.servers.all_drawn:
+                self._rebalance(node, width)
+            else:
+                node.drained_s += node.servers.resize(width, self.now)
             if self.machine.pause_s > 0.0:
                 node.servers.pause(self.now, self.machine.pause_s)
+
+    def _rebalance(self, node: _Node, width: int) -> None:
+        """Change the width and spread what waits; what is in service stays where it is."""
+        everyone = Customers.joined(node.pending)
+        waits = everyone.depart - everyone.work > self.now
+        serving = everyone.take(~waits)
+        node.servers.resize(width, self.now)
+        node.servers.free = np.full(width, self.now)
+        if serving.arrive.size:  # whoever is served keeps a subtask busy until it leaves
+            busy = np.sort(serving.depart)[-width:]
+            node.servers.free[: busy.size] = np.maximum(busy, self.now)
+        moved = node.servers.spread(everyone.take(waits), self.now)
+        node.pending = [group for group in (serving, moved) if group.arrive.size]
 
     def _slot(self, length: float, decision: Decision) -> float:
         """One slot through all operators in order; the item-seconds that items waited at the source."""
@@ -234,12 +250,12 @@ class StreamHost:
         self._book(node, Customers(), self.now, end)
 
     def _room(self, node: _Node, rate: float, length: float, cost: float) -> float:
-        """The share of `rate` that a bounded queue takes in this slot: a full queue stops a round-robin sender."""
+        """The share of `rate` that bounded queues take in this slot: what is served and what still fits, on average."""
         if node.spec.queue is None or rate <= 0.0:
             return 1.0
         work = (node.spec.service_s * cost + node.spec.ship_s / max(node.batch_items, 1.0)) / node.servers.width
         bound = node.spec.queue * node.spec.service_s * cost
-        room = float((bound - node.servers.backlog_s(self.now)).min()) + length
+        room = bound - float(node.servers.backlog_s(self.now).mean()) + length
         return min(1.0, max(room, 0.0) / (rate * work * length)) if work > 0.0 else 1.0
 
     def _serve(
@@ -308,22 +324,28 @@ class StreamHost:
 
     def _book(self, node: _Node, fresh: Customers, begin: float, end: float) -> None:
         """Keep the books of a slot: who came, who left, the number inside and the time spent there."""
-        old = node.pending
-        inside = float(old.items.sum())
-        came = float(fresh.items.sum())
-        node.came += came
-        everyone = Customers.joined([old, fresh]) if fresh.arrive.size else old
-        gone = everyone.depart <= end
-        left = everyone.take(gone)
-        node.pending = everyone.take(~gone)
-        out = float(left.items.sum())
-        node.left += out
         # N(t) integrated: those inside at the beginning, plus arrivals and minus departures from when they happen.
-        node.area += inside * (end - begin) + float((fresh.items * (end - fresh.arrive)).sum())
-        node.area -= float((left.items * (end - left.depart)).sum())
-        node.spent += float((left.items * (left.depart - left.arrive)).sum())
-        if left.arrive.size:
+        node.area += (node.came - node.left) * (end - begin)
+        if fresh.arrive.size:
+            node.came += float(fresh.items.sum())
+            node.area += _dot(fresh.items, end - fresh.arrive)
+            node.pending.append(fresh)
+        staying = []
+        for group in node.pending:  # a group that wholly stays or leaves is not copied: backlogs may be long
+            if group.first_out > end:
+                staying.append(group)
+                continue
+            if group.last_out <= end:
+                left = group
+            else:
+                gone = group.depart <= end
+                left = group.take(gone)
+                staying.append(group.take(~gone))
+            node.left += float(left.items.sum())
+            node.area -= _dot(left.items, end - left.depart)
+            node.spent += _dot(left.items, left.depart - left.arrive)
             node.fresh.append(left)
+        node.pending = staying
 
     # --- what is seen -----------------------------------------------------------------------------------------------
 
@@ -345,7 +367,7 @@ class StreamHost:
             measured = self._latency(bound, done, members)
             if measured is not None:
                 latency[bound.name] = measured
-        waiting = sum(float(n.pending.items.sum()) for n in self.nodes.values()) + self.source_backlog
+        waiting = sum(max(n.came - n.left, 0.0) for n in self.nodes.values()) + self.source_backlog
         return Observation(
             now_s=end,
             interval_s=length,
@@ -370,7 +392,7 @@ class StreamHost:
         service += node.blocked_s / items
         first = not chained or node is head
         cv = float(np.hypot(spec.service_cv, self.machine.noise))
-        queue = float(node.pending.items[node.pending.depart - node.pending.service > self.now].sum())
+        queue = sum(float(g.items[g.depart - g.service > self.now].sum()) for g in node.pending)
         return OperatorView(
             name=spec.name,
             width=width,
@@ -410,7 +432,7 @@ class StreamHost:
             got = done[name]
             last = self.nodes[members[name][-1]].spec if name in members else node.spec
             if got.arrive.size == 0:
-                waiting = node.pending
+                waiting = Customers.joined(node.pending)
                 if waiting.arrive.size == 0:
                     continue
                 age = self.now - waiting.arrive
@@ -438,6 +460,11 @@ class StreamHost:
         opener = self.rng.random(mean.size) < 1.0 / node.batch_items
         whole = 2.0 * mean * node.batch_items / (node.batch_items + 1.0)  # the lifetime, from shipping.batch_shape
         return np.where(opener, whole, whole * uniform)
+
+
+def _dot(a: Floats, b: Floats) -> float:
+    """Sum of products, in one thread: a BLAS would start several, which costs more than it saves at these sizes."""
+    return float(np.einsum("i,i->", a, b))
 
 
 def _lifetime(decision: Decision, source: str, spec: Operator) -> float:

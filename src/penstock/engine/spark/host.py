@@ -325,7 +325,7 @@ class Host:
             if decided.row_cap != self.decision.row_cap:
                 self.set_row_cap(decided.row_cap)
             measured.decision = self.decision
-            self.decision = Decision(widths, max(0.0, decided.lifetime_s), decided.row_cap)
+            self.decision = replace(decided, widths=widths, lifetime_s=max(0.0, decided.lifetime_s))
 
     def set_row_cap(self, rows: int | None) -> None:
         """Cap the rows of the next batches, where the source can be told."""

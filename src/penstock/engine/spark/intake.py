@@ -73,7 +73,11 @@ class Intake:
         if table is None:
             return None
         counters.rows_in += table.num_rows
-        return table.select([HASH, *self.schema.names])
+        # Whether a column may be null differs between a source and a tap, and would keep logs from being joined.
+        fields = pa.schema([pa.field(HASH, pa.int64()), *self.schema])
+        columns = [table.column(field.name) for field in fields]
+        fitted = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, fields, strict=True)]
+        return pa.Table.from_arrays(fitted, schema=fields)
 
     def sort_out(
         self, rows: pa.Table, times: Longs, valid: Bools, accept: Bools, late: Bools, task: TaskRun

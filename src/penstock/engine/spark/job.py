@@ -25,6 +25,7 @@ from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.program import tear_down
 from penstock.engine.spark.session import RUNTIME_CONF, hush, settings
 from penstock.engine.spark.state import GROUPS, KeyedSegments, Segment
+from penstock.engine.spark.state_reader import damage
 from penstock.errors import CheckpointError, FlowError, JobFailed
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
@@ -240,11 +241,11 @@ class Job:
                 self.error = self.host.user_error
                 break
             if isinstance(fault, CheckpointError):
-                self.error = fault
+                self.error = damage(self.checkpoint) or fault
                 break
             refused = REFUSED.findall(str(fault))
             if refused:
-                self.error = CheckpointError(refused[-1])
+                self.error = damage(self.checkpoint) or CheckpointError(refused[-1])
                 break
             self.faults.append(first_lines(fault))
             in_a_row = 0 if self.host.finished > reached else in_a_row

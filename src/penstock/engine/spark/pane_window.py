@@ -85,7 +85,8 @@ class PaneHead:
             seen["first"] = [grouped.column(PANE).to_pylist(), grouped.column("_ps_first_min").to_pylist()]
         task.extra.setdefault("seen", {})[self.operator] = seen
         names = [HASH, *self.key, PANE, *(p.name for p in partials_of(self.outputs))]
-        return panes.select(names) if panes.num_rows else None
+        # Nullable, whatever Spark says of this batch: logs of different batches are joined.
+        return pa.table({name: panes.column(name) for name in names}) if panes.num_rows else None
 
     def _close(self, fresh: pa.Table | None, clock: Clock, task: TaskRun) -> list[pa.Table]:
         """Close the windows whose end was passed, before the batch's panes join; a flush then closes those, too."""

@@ -34,18 +34,20 @@ def describe(checkpoint: str, version: int | None = None) -> StateView:
     if version is None and not opened.versions:
         return opened.view(None, ())
     chosen = opened.choose(version)
-    damage = opened.first_damage(chosen)
-    if damage is not None and damage.operator is None:  # the manifest itself: nothing to show
-        return opened.view(chosen, (), str(opened.refusal(chosen, damage)))
+    bad = opened.first_damage(chosen)
+    said = None if bad is None else str(opened.refusal(chosen, bad))
+    # Of a damaged manifest there is nothing to show: it names no operators.
     states = tuple(opened.state_of(name, chosen) for name in opened.operators(chosen))
-    return opened.view(chosen, states, None if damage is None else str(opened.refusal(chosen, damage)))
+    return opened.view(chosen, states, said)
 
 
 def read(checkpoint: str, operator: str, version: int | None = None) -> pa.Table:
     """Return the state of an operator: key columns, then what it remembers; a damaged file is refused.
 
-    A `stateful` operator has one row per key. A window has the rows of its log (`_ps_pane`, partials named `_ps_*`):
-    rows of the same key and pane, written by different batches, are not yet combined. No state at all: no columns.
+    A `stateful` operator has one row per key. A window over panes has the rows of its log (`_ps_pane`, partials named
+    `_ps_*`): rows of the same key and pane, written by different batches, are not yet combined. A window over content
+    has the rows it may still need. What waits for the watermark or for panes is a part of its own, such as
+    `bars.pending`; `describe` names them. No state at all: no columns.
     """
     opened = Checkpoint(checkpoint)
     chosen = opened.choose(version)
@@ -69,6 +71,15 @@ def check(checkpoint: str, version: int | None = None) -> None:
     opened = Checkpoint(checkpoint)
     if version is not None or opened.versions:
         opened.check(opened.choose(version))
+
+
+def damage(checkpoint: str) -> CheckpointError | None:
+    """Return what `check` would raise, None if the newest version is whole: for one who already knows of a fault."""
+    try:
+        check(checkpoint)
+    except CheckpointError as error:
+        return error
+    return None
 
 
 def go_back(checkpoint: str, version: int) -> list[int]:
@@ -102,6 +113,35 @@ class Damage:
     file: str
     what: str  # "is missing", "is damaged: ..."
     operator: str | None  # None: it is a manifest
+
+
+def owner(name: str) -> str:
+    """Return the operator of a part of its state: a window may keep several, such as `bars` and `bars.pending`.
+
+    >>> owner("bars.pending"), owner("bars")
+    ('bars', 'bars')
+    """
+    return name.split(".", 1)[0]
+
+
+def names_at_start(text: str, names: list[str]) -> tuple[str, ...] | None:
+    """Return the names, joined by spaces, that a text begins with, up to a comma or colon; names may hold spaces.
+
+    >>> names_at_start("k a b, state (total bigint)", ["a b", "k", "total"])
+    ('k', 'a b')
+    >>> names_at_start("(none): n bigint", ["n"]) is None
+    True
+    """
+    for name in sorted(names, key=len, reverse=True):
+        after = text.removeprefix(name)
+        if after == text:
+            continue
+        if after[:1] in (",", ":"):
+            return (name,)
+        rest = names_at_start(after[1:], names) if after.startswith(" ") else None
+        if rest is not None:
+            return (name, *rest)
+    return None
 
 
 class Checkpoint:
@@ -150,9 +190,11 @@ class Checkpoint:
         return [] if isinstance(manifest, Damage) else manifest["state"].get(operator, [])
 
     def operators(self, version: int) -> list[str]:
-        """Return the names of the operators that may hold state."""
+        """Return the names of the operators that may hold state, and of parts of it that there are."""
         manifest = self.manifest(version)
-        return [] if isinstance(manifest, Damage) else sorted(manifest["state"])
+        if isinstance(manifest, Damage):
+            return []
+        return sorted(name for name, entries in manifest["state"].items() if entries or name == owner(name))
 
     def need(self, operator: str, version: int) -> None:
         """Refuse an operator that holds no state."""
@@ -240,26 +282,19 @@ class Checkpoint:
             return merge_newest(pieces, self.key_of(operator, pieces[0].column_names), drop_dead=True)
         return pa.concat_tables(pieces[::-1]).combine_chunks()
 
-    def line_of(self, operator: str) -> str:
-        """Return the line of the flow's description that is about an operator."""
+    def line_of(self, name: str) -> str:
+        """Return the line of the flow's description that is about an operator, or about whose part this is."""
+        operator = owner(name)
         for line in self.lines:
             words = line.split(" ", 1)
             if len(words) == 2 and words[1].startswith((f"{operator} <- ", f"{operator}:", f"{operator},")):
                 return line
         return ""
 
-    def key_of(self, operator: str, columns: list[str]) -> tuple[str, ...]:
-        """Return the key columns of an operator's files: those that the flow's description names after the hash.
-
-        The description joins them by spaces, and a name may hold spaces: so match what is written, longest first.
-        """
-        line = self.line_of(operator)
-        after = [name for name in columns if name not in HIDDEN]
-        for count in range(len(after), 0, -1):
-            text = f", key {' '.join(after[:count])}"
-            if f"{text}," in line or f"{text}:" in line:
-                return tuple(after[:count])
-        return ()
+    def key_of(self, name: str, columns: list[str]) -> tuple[str, ...]:
+        """Return which of an operator's columns are its key, as the flow's description has it."""
+        _, found, rest = self.line_of(name).partition(", key ")
+        return names_at_start(rest, columns) or () if found else ()
 
     def state_of(self, operator: str, version: int) -> OperatorState:
         """Return the figures of one operator; keys and rows are counted if its files are whole, else 0."""

@@ -15,7 +15,9 @@ do not depend on how batches were cut, nor do the last bits of a sum.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,8 +49,13 @@ class Ranges:
     rows: int
     lo: Longs
     hi: Longs
-    levels: tuple[Level, ...]
+    cut: Callable[[], tuple[Level, ...]]  # asked at the first fold: sums of integers and counts need none
     are_runs: bool = False
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """How the ranges are cut."""
+        return self.cut()
 
     # --- made from -----------------------------------------------------------------------------------------------
 
@@ -60,6 +67,10 @@ class Ranges:
         array([2.])
         """
         lo, hi = np.asarray(lo, dtype=np.int64), np.asarray(hi, dtype=np.int64)
+        return cls(rows, lo, hi, lambda: cls._cut_rows(rows, lo, hi, position))
+
+    @staticmethod
+    def _cut_rows(rows: int, lo: Longs, hi: Longs, position: Longs | None) -> tuple[Level, ...]:
         filled = np.flatnonzero(hi > lo)
         whole = len(filled) == len(lo)
         first, last = (lo, hi - 1) if whole else (lo[filled], hi[filled] - 1)
@@ -72,7 +83,7 @@ class Ranges:
             middle = np.maximum(first[mine] + (cut - a[mine]), first[mine])
             which = mine if whole else filled[mine]
             levels.append(Level(None if len(which) == len(lo) else which, middle, _starts(rows, int(j), position)))
-        return cls(rows, lo, hi, tuple(levels))
+        return tuple(levels)
 
     @classmethod
     def runs(cls, rows: int, starts: Rows) -> Ranges:
@@ -83,7 +94,7 @@ class Ranges:
         """
         lo = starts.astype(np.int64)
         hi = np.append(lo[1:], rows) if rows else lo
-        return cls(rows, lo, hi, (Level(None, lo, starts),), are_runs=True)
+        return cls(rows, lo, hi, lambda: (Level(None, lo, starts),), are_runs=True)
 
     def keep(self, valid: NDArray[np.bool_] | None) -> Ranges:
         """Return the ranges over the rows with a value only.
@@ -97,14 +108,18 @@ class Ranges:
         before = np.zeros(self.rows + 1, dtype=np.int64)
         np.cumsum(valid, out=before[1:])
         rows = int(before[-1])
-        levels = []
-        for level in self.levels:
-            starts = before[level.starts]
-            fresh = np.diff(starts, append=rows) > 0  # a block without values is gone
-            levels.append(Level(level.which, before[level.middle], starts[fresh]))
+
+        def cut() -> tuple[Level, ...]:
+            levels = []
+            for level in self.levels:
+                starts = before[level.starts]
+                fresh = np.diff(starts, append=rows) > 0  # a block without values is gone
+                levels.append(Level(level.which, before[level.middle], starts[fresh]))
+            return tuple(levels)
+
         # runs that lost all their rows are ranges like others
         runs = self.are_runs and bool((before[self.lo] < before[self.hi]).all())
-        return Ranges(rows, before[self.lo], before[self.hi], tuple(levels), runs)
+        return Ranges(rows, before[self.lo], before[self.hi], cut, runs)
 
     # --- figures -------------------------------------------------------------------------------------------------
 
