@@ -28,7 +28,7 @@ def run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     )  # fmt: skip
     job = demo.build(stream, folder, written).start(spark, str(folder / "checkpoint"), available_now=True)
     assert job.await_end(120)
-    job.stop()
+    job.stop(flush=True)
     return stream, folder, written
 
 
@@ -37,7 +37,8 @@ def test_right_output_passes(run: tuple[Any, Path, dict[int, int]]) -> None:
     right, line = demo.verdict(stream, TOTAL, folder, written)
     assert right, line
     assert line.startswith("RIGHT: 4,000 quotes in, ")
-    assert sorted(written) == [0, 1, 2, 3]
+    assert sorted(written) == [0, 1, 2, 3, 4]  # the last one closes the windows
+    assert written[4] == 0
 
 
 def test_wrong_output_is_found(run: tuple[Any, Path, dict[int, int]], tmp_path: Path) -> None:
@@ -60,4 +61,7 @@ def test_wrong_output_is_found(run: tuple[Any, Path, dict[int, int]], tmp_path: 
     assert "lost or doubled" in verdict_after(lambda files: os.unlink(files[0]), lost)
     assert "lost or doubled" in verdict_after(lambda files: shutil.copy(files[0], f"{files[0]}.2.parquet"), twice)
     assert "totals differ" in verdict_after(add_a_cent)
+    shutil.copytree(folder / "bars", tmp_path / "bars")
+    os.unlink(max((tmp_path / "bars").iterdir()))
+    assert "windows hold" in verdict_after(lambda files: None)
     assert demo.verdict(stream, 0, folder, written) == (False, "WRONG: nothing was processed")

@@ -1,4 +1,4 @@
-"""The demonstration: market quotes whose rate doubles halfway, cleaned, scored by a farm, summed per symbol.
+"""The demonstration: market quotes whose rate doubles halfway, cleaned, scored by a farm, summed, averaged by windows.
 
 It shows what a job does while it runs, then its report, and at the end checks every row of the output against a
 plain NumPy computation of the same quotes.
@@ -26,6 +26,7 @@ from penstock.observe.record import BatchRecord
 
 RATE = 4000  # quotes per second in the first half; twice that in the second
 SYMBOLS = ps.sources.zipf(500, 1.059)
+WINDOWS_PER_QUOTE = 10  # size / slide of the window
 OUTCOMES = np.exp(np.linspace(-0.5, 0.5, 256))  # by what a price is multiplied in a year ...
 CHANCES = np.hanning(256) / np.hanning(256).sum()  # ... and how likely that is
 
@@ -58,9 +59,10 @@ def add_up(batch: pa.RecordBatch, state: ps.KeyedState) -> tuple[pa.RecordBatch,
 
 
 def build(stream: Any, folder: Path, written: dict[int, int]) -> ps.Flow:
-    """The flow: read, clean, score, sum, write."""
+    """The flow: read, clean, score, sum, write; and beside it the mean price over five seconds, twice a second."""
     flow = ps.Flow("demo")
-    marks = flow.read(stream, name="quotes").filter(usable).map(
+    read = flow.read(stream, time="scheduled", name="quotes")
+    marks = read.filter(usable).map(
         score, schema="id bigint, symbol bigint, score double", replicas=2, ordered=True
     )  # fmt: skip
     sums = marks.stateful(
@@ -68,6 +70,10 @@ def build(stream: Any, folder: Path, written: dict[int, int]) -> ps.Flow:
         key="symbol",
     )  # fmt: skip
     sums.write("parquet", path=str(folder / "totals"))
+    bars = read.filter("price > 0 and not isnan(price)").window(
+        ps.Time("5 s", slide=f"{5000 // WINDOWS_PER_QUOTE} ms"), key="symbol", name="bars"
+    )
+    bars.aggregate(mean=ps.mean("price"), n=ps.count()).write("parquet", path=str(folder / "bars"))
     sums.write("function", fn=lambda table, batch: written.update({batch: table.num_rows}))
     return flow
 
@@ -88,7 +94,10 @@ def verdict(stream: Any, processed: int, folder: Path, written: dict[int, int]) 
         return False, f"WRONG: {counts}, {sum(written.values()):,} given to the function sink: some are lost or doubled"
     if not np.allclose(found["total"], right["total"], rtol=1e-9):
         return False, f"WRONG: {counts}, but their totals differ from the NumPy computation"
-    return True, f"RIGHT: {counts}, each once; all running totals equal the NumPy computation"
+    in_windows = int(pq.read_table(folder / "bars", columns=["n"]).column("n").to_numpy().sum())
+    if in_windows != WINDOWS_PER_QUOTE * len(right):
+        return False, f"WRONG: {counts}, but the windows hold {in_windows:,} quotes instead of 10 times as many"
+    return True, f"RIGHT: {counts}, each once; all running totals equal the NumPy computation; each is in 10 windows"
 
 
 @contextmanager
@@ -140,7 +149,7 @@ def main(seconds: float = 24.0, out: str | None = None) -> int:
                 time.sleep(0.1)
         except KeyboardInterrupt:
             code = 130
-        job.stop()
+        job.stop(flush=True)
     job.await_end(0)  # raises what ended the job, if something did
     right, line = verdict(stream, processed, folder, written)
     print(f"{job.report()}\n\n{line}")

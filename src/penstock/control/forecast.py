@@ -75,7 +75,7 @@ class Recurrence:
     """Do upward jumps come at regular times? If the last gaps agree, the next one is due one gap after the last.
 
     Gaps count as regular if the last `agree` of them differ by at most `slack` steps. The forecast is the time to the
-    next jump and its size (the smallest of those jumps: a promise that was kept each time).
+    next jump and its size (the greatest of those).
 
     >>> recurrence = Recurrence()
     >>> for step in (12, 24, 36):
@@ -113,7 +113,7 @@ class Recurrence:
         left = self._jumps[-1][0] + round(sum(gaps) / len(gaps)) - step
         if left < -self._slack:
             return None
-        return max(left, 0), min(size for _, size in self._jumps)
+        return max(left, 0), max(size for _, size in self._jumps)
 
 
 def steps_of(seconds: float, interval_s: float) -> int:

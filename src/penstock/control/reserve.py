@@ -84,6 +84,13 @@ class Reserve:
                 best, least = room, loss
         return best
 
+    def explained(self) -> None:
+        """The bursts so far have turned out to follow a rule that a forecast knows: no room is needed for them.
+
+        >>> Reserve().explained()
+        """
+        self._samples = deque(((level, min(excess, 0.0)) for level, excess in self._samples), maxlen=_MEMORY)
+
     def fleeting(self) -> bool:
         """Whether jumps have mostly been over before more capacity could have worked: then reacting is in vain.
 

@@ -13,6 +13,7 @@ from penstock.control.reserve import Reserve
 
 _CALM_CHANGE = 0.15  # a rate that moves less than this between intervals is calm
 _HOLD = 6  # intervals over which a lower need must have lasted
+_BRIEF = 2  # the same where changes have turned out to cost nothing
 _SIGMAS = 2.6  # an interval's mean stays within so many deviations in 99.5 % of intervals
 
 
@@ -36,8 +37,11 @@ class Learner:
         self.wanted: deque[int] = deque(maxlen=_HOLD)
         self._ordered: tuple[float, int] | None = None  # a widening under way: (when, to what)
         self._fit = 0.0  # log of measured wait / modelled wait
+        self._stops = 0  # changes of width that were seen in calm
         self._stop = 0.0  # what a change of width adds to the mean wait of its interval, times 1 - rho
         self._steps = 0
+        self._regular = False  # whether jumps come at regular times just now
+        self._jump: tuple[int, float, float] | None = None  # a jump under way: (step, rate before, most since)
         self._calm = 0
         self._last: OperatorView | None = None
         self.service_s = 0.0
@@ -45,7 +49,7 @@ class Learner:
     @property
     def fit(self) -> float:
         """What the modelled wait is multiplied by: how far it was off in calm intervals."""
-        return math.exp(min(max(self._fit, -1.0), 1.4))
+        return math.exp(min(max(self._fit, -2.0), 1.4))
 
     def ordered(self, now_s: float, width: int) -> None:
         """A widening was asked for: the time until it works is the lag."""
@@ -65,27 +69,39 @@ class Learner:
         )  # fmt: skip
         rate = view.arrivals_per_s
         horizon = self.horizon(interval_s)
-        expected = self.trend.ahead(1)
-        self._steps += 1
-        if self.trend.level is not None and rate - expected > 0.08 * max(expected, 1e-9):
-            self.recurrence.jumped(self._steps, rate - expected)
+        self._note_jump(rate)
         self.trend.add(rate)
         base = self.trend.level or 0.0
-        self.reserve.add(rate, max(base, self.trend.ahead(horizon)), horizon)
+        due = self.recurrence.due(self._steps)
+        if due is not None and not self._regular:
+            self.reserve.explained()
+        self._regular = due is not None
+        coming = due[1] if due is not None and due[0] <= horizon + 1 else 0.0
         fresh = self.reserve.fresh_base(horizon)
         if fresh is not None and self.reserve.fleeting():
-            base = fresh  # such jumps have been over before more capacity worked
-            soon = later = base
+            soon = later = fresh  # such jumps have been over before more capacity worked
         else:
             soon = max(base, self.trend.ahead(horizon))
             later = max(soon, self.trend.ahead(horizon + 4))
-        room = self.reserve.room(soon, horizon)
-        due = self.recurrence.due(self._steps)
-        if due is not None:
-            room = due[1] if due[0] <= horizon + 1 else 0.0  # regular jumps are met when they are due, not all the time
+        self.reserve.add(rate, max(base, self.trend.ahead(horizon)) + coming, horizon)
+        # Jumps that come at regular times are met when they are due; the others need room all the time.
+        room = max(coming, 0.0 if due is not None else self.reserve.room(soon, horizon))
         hot = (view.skew - 1.0) / (view.width - 1.0) if view.width > 1 and view.skew > 1.02 else 0.0
         self._last = view
         return Need(soon + room, later + room, min(max(hot, 0.0), 1.0))
+
+    def _note_jump(self, rate: float) -> None:
+        """Tell the recurrence about jumps, with their full size: a jump takes a few intervals to show."""
+        self._steps += 1
+        expected = self.trend.ahead(1)
+        if self._jump is not None:
+            since, before, most = self._jump
+            self._jump = (since, before, max(most, rate))
+            if self._steps - since >= 2:
+                self.recurrence.jumped(since, self._jump[2] - before)
+                self._jump = None
+        elif self.trend.level is not None and rate - expected > 0.08 * max(expected, 1e-9):
+            self._jump = (self._steps, expected, rate)
 
     def wait_at(self, width: int, rate: float, hot: float, view: OperatorView, interval_s: float) -> float:
         """The wait to plan with at a width under a rate: Kingman's mean, fitted, and what an interval may scatter.
@@ -116,6 +132,11 @@ class Learner:
         utilisation = rate * self.service_s / width
         return self._stop / (1.0 - utilisation) if utilisation < 1.0 else math.inf
 
+    def hold(self, width: int, rate: float, limit_s: float) -> int:
+        """For how many intervals a lower need must have lasted: few where changes cost next to nothing."""
+        cheap = self._stops > 0 and self.stop_at(width, rate) <= 0.03 * limit_s
+        return _BRIEF if cheap else _HOLD
+
     def _learn_lag(self, view: OperatorView, now_s: float) -> None:
         if self._ordered is None:
             return
@@ -140,7 +161,8 @@ class Learner:
         )
         if math.isfinite(modelled):
             excess = max(view.wait_s - modelled, 0.0) * (1.0 - view.utilisation)
-            self._stop = excess if self._stop == 0.0 else 0.6 * self._stop + 0.4 * excess
+            self._stop = excess if self._stops == 0 else 0.6 * self._stop + 0.4 * excess
+            self._stops += 1
 
     def _learn_fit(self, view: OperatorView) -> None:
         """Compare the model with a calm interval: same width, steady rate, no backlog."""

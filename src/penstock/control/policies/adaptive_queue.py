@@ -21,11 +21,13 @@ from penstock.control.decision import Decision
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.control.policies.adaptive_learner import Learner, Need
 
-_MARGIN = 0.93  # share of a bound that is planned with
+_MARGIN = 0.95  # share of a bound that is planned with
 _BUSIEST = 0.92  # never plan busier than this
-_DRAIN = 2.4  # a backlog is worked off with so many times the load's subtasks
+_FULL = 0.97  # from here on an operator counts as saturated
+_BLIND = 2.0  # what a saturated operator's load is taken for, in subtasks it has, when it cannot be seen
+_DRAIN = 2.4  # a backlog is worked off with at most so many times the load's subtasks
 _WORTH = 0.1  # a narrowing that saves less is not worth a change
-_BATCHES = 0.55  # share of a bound for output batches, where they make items cheaper
+_QUEUES = 0.1  # share of a bound that queues keep where output batches, which make items cheaper, take the rest
 
 
 @dataclass
@@ -85,9 +87,11 @@ class QueuePlanner:
             target = max(need, later)
             learner.ordered(observed.now_s, target)
             return min(target, view.hi)
-        lower = max(learner.wanted)
-        full = len(learner.wanted) == learner.wanted.maxlen
-        if full and lower <= ordered - max(1.0, _WORTH * ordered) and view.width <= ordered:
+        limit = min(mean_limit(p.bound) or math.inf for p in mine)
+        hold = learner.hold(ordered, needs[view.name].soon, limit)
+        lower = max(list(learner.wanted)[-hold:])
+        worth = _WORTH if hold > 2 else 0.3 * _WORTH
+        if len(learner.wanted) >= hold and lower <= ordered - max(1.0, worth * ordered) and view.width <= ordered:
             return max(lower, view.lo)
         return ordered
 
@@ -137,15 +141,19 @@ class QueuePlanner:
     def _drain(self, view: OperatorView, path: _Path, need: Need) -> int:
         """The width that works a backlog off soon, if there is one.
 
-        With x the load in subtasks and b the backlog in seconds per subtask, width p drains it in b / (1 - x / p). Twice
-        the load halves that against any width just above it; more than that gains little.
+        Until more subtasks work, the backlog B (subtask-seconds) grows by what the load x exceeds the width. Then p
+        subtasks drain it in B / (p - x), which is to take a third of an interval; p is at most `_DRAIN` times the load.
         """
         service = self.learners[view.name].service_s
         backlog = view.queue_items * service / view.width
         if backlog <= max(1.5 * path.allowed_s, 4.0 * service) or view.wait_s <= path.allowed_s:
             return 0
         load = need.soon * service
-        return min(math.ceil(_DRAIN * load), view.hi)
+        if _FULL <= view.utilisation < 1.12:  # just saturated: sources may be held back, and want more than was seen
+            load = max(load, _BLIND * view.width)
+        grows = max(need.soon * service - view.width, 0.0)
+        waiting = view.queue_items * service + grows * self.learners[view.name].lag_s
+        return min(math.ceil(min(load + waiting / (0.35 * self._interval_s), _DRAIN * load)), view.hi)
 
     # --- what a bound leaves --------------------------------------------------------------------------------------------
 
@@ -164,9 +172,8 @@ class QueuePlanner:
             rest = measured[0] - service - batches - sum(v.wait_s for v in views)
             rest = min(max(rest, 0.0), 0.5 * limit)
             self._extra[bound.name] = 0.8 * self._extra.get(bound.name, rest) + 0.2 * rest
-        if current.lifetimes:
-            batches = min(batches, _BATCHES * max(limit - service, 0.0))
-        allowed = _MARGIN * limit - service - batches - self._extra.get(bound.name, 0.0)
+        allowed = _MARGIN * limit - service - self._extra.get(bound.name, 0.0)
+        allowed = _QUEUES * allowed if current.lifetimes else allowed - batches
         return _Path(bound, views, max(allowed, 0.02 * limit))
 
     # --- output batches ---------------------------------------------------------------------------------------------------
@@ -180,7 +187,7 @@ class QueuePlanner:
             if limit is None or not streams:
                 continue
             service = sum(v.task_latency_s for v in path.views) + self._extra.get(path.bound.name, 0.0)
-            target = max(_BATCHES * (limit - service), 0.0) / len(streams)
+            target = max((1.0 - _QUEUES) * (_MARGIN * limit - service), 0.0) / len(streams)
             for stream in streams:
                 view = observed.operators.get(stream.split("->")[1])
                 now = float(current.lifetimes[stream])
@@ -190,8 +197,18 @@ class QueuePlanner:
                 else:  # delay grows with the lifetime: half of it where batches are large, all of it where they are not
                     lifetime = now * min(max(target / delay, 0.5), 1.5)
                 lifetime = min(lifetime, 2.0 * target)
+                if self._cut_short(path, observed, limit):
+                    lifetime = min(lifetime, 0.5 * now)
                 chosen[stream] = min(chosen.get(stream, lifetime), lifetime)
         return {**current.lifetimes, **chosen}
+
+    def _cut_short(self, path: _Path, observed: Observation, limit: float) -> bool:
+        """Whether shorter batches may bring a broken bound back: batches take most of it, and the backlog is short."""
+        measured = observed.latency.get(path.bound.name)
+        if measured is None or measured[0] <= limit:
+            return False
+        batches = sum(v.batch_wait_s for v in path.views)
+        return batches > 0.5 * limit and measured[0] - batches <= 2.0 * limit
 
 
 def mean_limit(bound: Bound) -> float | None:

@@ -6,9 +6,10 @@ is measured, and where it fell short of a tenth of what was promised, no more ar
 changed say nothing (the farm stood still), and a narrowing waits until it has been possible for a while.
 
 **No goal** (`Climber`). A wider farm is not always faster: hyper-threads and shared links take their share. The climber
-tries a width, compares it with the intervals just before and after at the old width (the load drifts, so only neighbours
-in time can be compared), and keeps the better one. It starts with the widest and steps half as far after every
-disappointment; when no step helps it rests, and tries again, rarer each time.
+tries a width and compares it with the old width just before and just after (the load drifts, so only neighbours in time
+can be compared), each over enough items to tell them apart, and keeps the new width only if the gain exceeds the noise.
+It first tries what leaves two hardware threads free (003, section 4.6), then the widest, then its neighbours; when none
+helps it rests, and tries the neighbours again, rarer each time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from penstock.control.decision import Decision
 from penstock.control.observation import Observation, OperatorView
 
 _SETTLE = 1  # intervals after a change that are not believed
+_ENOUGH = 24  # items in a window that is compared
+_LONGEST = 8  # intervals such a window takes at most
 
 
 @dataclass
@@ -81,15 +84,19 @@ class GoalSeeker:
 
 @dataclass
 class _Climb:
-    best: int = 0
-    trying: int = 0  # the width under trial; 0: none
-    samples: list[float] = field(default_factory=list)  # throughput at the best width before, in and after the trial
-    gains: list[float] = field(default_factory=list)
-    step: int = 0
+    best: int
+    candidates: list[int]
+    trying: int = 0
+    phase: str = "base"  # base: measuring the best width; trial: another one; again: the best once more; rest
+    before: float = 0.0
+    tried: float = 0.0
+    noise: float = 0.0
+    items: float = 0.0  # of the window that is being measured
+    busy_s: float = 0.0  # sum of items x seconds per item at one subtask
+    spread: float = 0.0
+    intervals: int = 0
     rest: int = 0
-    patience: int = 4
-    phase: str = "start"
-    up: bool = True
+    patience: int = 40
 
 
 class Climber:
@@ -102,62 +109,78 @@ class Climber:
         """The next widths of the elastic operators."""
         widths = dict(current.widths)
         for view in observed.operators.values():
-            if view.lo < view.hi and view.completed_per_s > 0.0:
+            if view.lo < view.hi:
                 widths[view.name] = self._width(view, int(current.widths.get(view.name, view.width)), observed)
         return replace(current, widths=widths)
 
     def _width(self, view: OperatorView, ordered: int, observed: Observation) -> int:
         state = self._states.get(view.name)
-        rate = view.completed_per_s
         if state is None:
-            state = self._states[view.name] = _Climb(best=view.width, step=max((view.hi - view.lo) // 2, 1))
+            roomy = min(max(observed.parallelism - 2, view.lo), view.hi) if observed.parallelism > 2 else view.hi
+            first = [width for width in (roomy, view.hi) if width != view.width]
+            state = self._states[view.name] = _Climb(view.width, list(dict.fromkeys(first)))
         if view.width != ordered:
-            return ordered
+            return ordered  # not there yet
         if state.phase == "rest":
             state.rest -= 1
             if state.rest > 0:
                 return state.best
-            state.phase = "start"
-        if state.phase == "start":
-            state.samples = [rate]
-            state.trying = self._next(view, state)
-            if state.trying == state.best:
-                return self._rest(state)
-            state.phase = "trial"
-            return state.trying
+            state.candidates = _neighbours(state.best, view)
+            state.phase = "base"
+        items = view.completed_per_s * observed.interval_s
+        state.items += items
+        state.busy_s += items * view.service_s
+        state.spread = max(state.spread, view.service_cv)
+        state.intervals += 1
+        if state.items < _ENOUGH and state.intervals < _LONGEST:
+            return state.trying if state.phase == "trial" else state.best
+        return self._measured(view, state)
+
+    def _measured(self, view: OperatorView, state: _Climb) -> int:
+        """A window is full: what it showed, and what comes next."""
+        width = state.trying if state.phase == "trial" else state.best
+        rate = width * state.items / state.busy_s if state.busy_s > 0.0 else 0.0
+        noise = max(state.spread / math.sqrt(max(state.items, 1.0)), 0.02)
+        state.items = state.busy_s = state.spread = 0.0
+        state.intervals = 0
+        if state.phase == "base":
+            state.before, state.noise = rate, noise
+            return self._try_next(view, state)
         if state.phase == "trial":
-            state.samples.append(rate)
-            state.phase = "back"
+            state.tried = rate
+            gain = rate / max(state.before, 1e-12)
+            if gain > 1.15 + 2.0 * noise:  # too much to be drift
+                return self._adopt(view, state, rate)
+            if gain < 0.85 - 2.0 * noise:
+                return self._try_next(view, state)
+            state.phase = "again"
             return state.best
-        before, tried, after = state.samples[0], state.samples[1], rate
-        state.gains.append(tried / max(math.sqrt(before * after), 1e-9))
-        return self._judge(view, state)
+        gain = state.tried / max(math.sqrt(state.before * rate), 1e-12)
+        if gain > 1.0 + max(1.2 * state.noise, 0.01):
+            return self._adopt(view, state, state.tried)
+        state.before = rate
+        return self._try_next(view, state)
 
-    def _judge(self, view: OperatorView, state: _Climb) -> int:
-        gain = sum(state.gains) / len(state.gains)
-        doubtful = abs(gain - 1.0) < 0.03 and len(state.gains) < 2
-        if doubtful:  # once more before believing a small difference
-            state.phase = "trial"
-            state.samples = [state.samples[0]]
-            return state.trying
-        better = gain > 1.0
-        state.gains = []
-        state.phase = "start"
-        if better:
-            state.best = state.trying
-        else:
-            state.up = not state.up
-            state.step = max(state.step // 2, 1) if state.up else state.step
-            if state.step == 1 and state.up:
-                return self._rest(state)
+    def _adopt(self, view: OperatorView, state: _Climb, rate: float) -> int:
+        state.best, state.before = state.trying, rate
+        if not state.candidates:
+            state.candidates = _neighbours(state.best, view)
+        state.phase = "base"
         return state.best
 
-    def _next(self, view: OperatorView, state: _Climb) -> int:
-        step = state.step if state.up else -state.step
-        return min(max(state.best + step, view.lo), view.hi)
-
-    def _rest(self, state: _Climb) -> int:
+    def _try_next(self, view: OperatorView, state: _Climb) -> int:
+        while state.candidates:
+            state.trying = state.candidates.pop(0)
+            if state.trying != state.best:
+                state.phase = "trial"
+                return state.trying
         state.phase, state.rest = "rest", state.patience
-        state.patience = min(2 * state.patience, 256)
-        state.step, state.up = 2, True
+        state.patience = min(2 * state.patience, 1000)
         return state.best
+
+
+def _neighbours(width: int, view: OperatorView) -> list[int]:
+    """The widths next to one, a little above and below."""
+    step = max(1, round(0.15 * width))
+    near = (min(width + step, view.hi), max(width - step, view.lo))
+    return [w for w in near if w != width]

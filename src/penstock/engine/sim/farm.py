@@ -86,6 +86,7 @@ class FarmHost:
         interval_s: float = 0.5,
         pauses: Pauses = _NEVER_STOPS,
         noise: float = 0.03,
+        tax: float = 0.0,
         goal_per_s: float | None = None,
         bounds: tuple[Bound, ...] = (),
     ) -> None:
@@ -93,6 +94,7 @@ class FarmHost:
         self.total = np.cumsum(costs)
         self.width, self.lo, self.hi = width, lo, hi
         self.interval_s, self.noise = interval_s, noise
+        self.tax = tax  # share of the speed that measuring and regulating takes
         self.goal, self.bounds = goal_per_s, bounds
         self.rng = np.random.default_rng(seed)
         self._first = width
@@ -131,7 +133,7 @@ class FarmHost:
         stood = min(self._still, self.interval_s)
         self._still -= stood
         factor = max(1.0 + self.noise * float(self.rng.standard_normal()), 0.1)
-        speed = self.machine.speed(self.width) * factor
+        speed = self.machine.speed(self.width) * factor * (1.0 - self.tax)
         left = float(self.total[-1]) - self.work
         length = self.interval_s
         if left <= speed * (self.interval_s - stood) + 1e-12:

@@ -42,6 +42,7 @@ class Row:
     throughput_per_s: float | None = None
     backlog_at_end: float | None = None
     model_error: float | None = None
+    paused_percent: float | None = None  # share of the run that changes of width took
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict, rounded to what is meaningful.

@@ -103,8 +103,11 @@ class StreamHost:
 
     def start(self) -> Decision:
         """The decision that describes how the host starts."""
-        lifetimes = {
-            f"{source}->{n.spec.name}": n.spec.lifetime_s for n in self.nodes.values() for source in n.spec.inputs
+        lifetimes = {  # named where batches save something, so that a policy knows which streams it may batch
+            f"{source}->{n.spec.name}": n.spec.lifetime_s
+            for n in self.nodes.values()
+            for source in n.spec.inputs
+            if n.spec.ship_s > 0.0 or n.spec.lifetime_s > 0.0
         }
         return Decision({name: n.spec.width for name, n in self.nodes.items()}, lifetimes=lifetimes)
 

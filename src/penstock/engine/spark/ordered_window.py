@@ -25,7 +25,7 @@ from penstock.engine.spark.logs import RowLog
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import Evaluation, event_times
 from penstock.windows.delta import Delta, DisorderedAttribute, attribute
-from penstock.windows.firing import Advance
+from penstock.windows.firing import Advance, slots_of
 from penstock.windows.kinds import WindowSpec, advance, meta_types
 from penstock.windows.time import Time
 
@@ -91,7 +91,10 @@ class OrderedHead:
         arranged, edges, known = self._arranged(rows, keys, state)
         step = self._step(arranged, edges, known, state)
         self._note_completion(arranged, step, task)
-        result = self.evaluation.results(arranged, keys.table, step.fired, counters, task)
+        seen = pc.fill_null(state.column("count"), 0).to_numpy()
+        slots = slots_of(edges)
+        position = np.arange(arranged.num_rows) + (seen - known - edges[:-1])[slots]
+        result = self.evaluation.results(arranged, keys.table, step.fired, counters, task, position)
         if store.store is not None:
             schema = self._state_schema()
             left = arranged.filter(pa.array(step.keep)).combine_chunks()

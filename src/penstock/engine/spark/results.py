@@ -56,9 +56,18 @@ class Evaluation:
         return pa.schema(own)
 
     def results(
-        self, rows: pa.Table, keys: pa.Table, fired: Fired, counters: Counters, task: TaskRun
+        self,
+        rows: pa.Table,
+        keys: pa.Table,
+        fired: Fired,
+        counters: Counters,
+        task: TaskRun,
+        position: Longs | None = None,
     ) -> pa.RecordBatch | None:
-        """Return the result rows of the fired windows; None if there are none."""
+        """Return the result rows of the fired windows; None if there are none.
+
+        `position` numbers each key's rows over all batches: the last bits of a sum then do not depend on their cuts.
+        """
         if not len(fired.slot):
             return None
         began = time.perf_counter()
@@ -68,7 +77,7 @@ class Evaluation:
             columns = dict(
                 zip(
                     (output.name for output in self.outputs),
-                    aggregate_ranges(rows, self.outputs, fired.lo, fired.hi),
+                    aggregate_ranges(rows, self.outputs, fired.lo, fired.hi, position),
                     strict=True,
                 )
             )
