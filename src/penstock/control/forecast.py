@@ -6,8 +6,8 @@ Holt's linear method with a damped trend (Holt 1957; Gardner and McKenzie 1985),
     trend'  = b (level' - level) + (1 - b) d trend
     ahead h = level + (d + d^2 + ... + d^h) trend
 
-Both factors grow while the errors all have one sign (Trigg and Leach 1967: the tracking signal), so that a jump is taken
-over at once and noise is smoothed.
+Both factors grow while the errors all have one sign (Trigg and Leach 1967: the tracking signal), so that a jump is
+taken over at once and noise is smoothed.
 """
 
 from __future__ import annotations
@@ -86,16 +86,19 @@ class Recurrence:
     8
     """
 
-    def __init__(self, *, agree: int = 2, slack: int = 1) -> None:
+    def __init__(self, *, agree: int = 2, slack: int = 0) -> None:
         self._agree = int(at_least("forecast", "agree", agree, 1))
         self._slack = int(at_least("forecast", "slack", slack, 0))
         self._jumps: list[tuple[int, float]] = []
+        self.kept = 0  # jumps in a row that came when they were due: one gap like another may be chance
 
     def jumped(self, step: int, size: float) -> None:
         """Note a jump of a size at a step; steps are counted by the caller.
 
         >>> Recurrence().jumped(3, 1.0)
         """
+        due = self.due(step)
+        self.kept = self.kept + 1 if due is not None and due[0] <= self._slack else 0
         self._jumps.append((step, size))
         del self._jumps[: -(self._agree + 1)]
 
@@ -111,7 +114,7 @@ class Recurrence:
         if max(gaps) - min(gaps) > self._slack:
             return None
         left = self._jumps[-1][0] + round(sum(gaps) / len(gaps)) - step
-        if left < -self._slack:
+        if left < -self._slack - 1:
             return None
         return max(left, 0), max(size for _, size in self._jumps)
 

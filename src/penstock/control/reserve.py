@@ -8,8 +8,8 @@ a, the room is what makes
 
     a / rate + price (H + 2) / H P(a)
 
-least: the newsvendor's problem with a learnt demand. What was seen at other levels counts less (a burst on top of a burst
-is rare), and a burst seen only once is no habit yet: P counts it as a quarter.
+least: the newsvendor's problem with a learnt demand. What was seen at other levels counts less (a burst on top of a
+burst is rare), and a burst seen only once is no habit yet: P counts it as a quarter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """All policies over all load shapes on one simulated operator: who keeps the bound, and what it costs.
 
-The set-up: an operator of 20 ms (exponential) per item, 400 items/s to begin with, 1 to 64 subtasks; a bound of 100 ms on
+The set-up: an operator of 20 ms (exponential) per item, 400 items/s to begin with, 1 to 64 subtasks; a bound of 100
+ms on
 the mean latency, judged every 5 s; a new subtask works after 8 s, and every change of width stops the operator for
-0.3 s and spreads what waits over the new subtasks. It starts with the width that suits the load of the first moment. The clairvoyant plan knows the load: per interval the least width that keeps the bound, ordered in time.
+0.3 s and spreads what waits over the new subtasks. It starts with the width that suits the load of the first moment.
+The clairvoyant plan knows the load: per interval the least width that keeps the bound, ordered in time.
 
 Score over all shapes: violated intervals + k x worker-hours, for k = 0.1, 1 and 10. A policy is *causal* if it knows
 nothing of the load to come; `peak-load` and `clairvoyant` are listed, not ranked.
@@ -209,7 +211,8 @@ def totals(rows: Sequence[Row]) -> dict[tuple[str, str], tuple[float, float]]:
 def dominated(rows: Sequence[Row], causal: Sequence[str] = CAUSAL) -> list[tuple[str, str]]:
     """(shape, policy) where a causal policy has both fewer violations and fewer worker-hours than ours.
 
-    >>> rows = [Row("a", "adaptive", 0, violations=2, worker_hours=1.0), Row("a", "ds2", 0, violations=1, worker_hours=.5)]
+    >>> ours = Row("a", "adaptive", 0, violations=2, worker_hours=1.0)
+    >>> rows = [ours, Row("a", "ds2", 0, violations=1, worker_hours=0.5)]
     >>> dominated(rows)
     [('a', 'ds2')]
     """

@@ -22,8 +22,8 @@ _UNREACHABLE = 1e9  # 003, chapter 6: a target that is out of reach means "as fa
 def spar_costs(program: str, seed: int) -> Floats:
     """Seconds of one core per item, as 003 describes its programs.
 
-    Lane Detection alone handles 7 to 20 frames/s, wandering; Person Recognition has 0 to 5 faces a frame, 0.93 frames/s;
-    Pbzip2 takes even blocks of 900 kB, 3.5 MB/s.
+    Lane Detection alone handles 7 to 20 frames/s, wandering; Person Recognition has 0 to 5 faces a frame, 0.93
+    frames/s; Pbzip2 takes even blocks of 900 kB, 3.5 MB/s.
 
     >>> [spar_costs(p, 1).size for p in ("lane", "person", "bzip2")]
     [4500, 700, 783]

@@ -20,8 +20,8 @@ from penstock.control.policies.registry import Registration
 class Adaptive:
     """Keeps what is required at the least cost.
 
-    `price` is what an interval that breaks a bound is worth, in intervals at the present width; it decides how much room
-    is kept for bursts and how fast a backlog is worked off.
+    `price` is what an interval that breaks a bound is worth, in intervals at the present width; it decides how much
+    room is kept for bursts and how fast a backlog is worked off.
 
     >>> from penstock.control.observation import Bound, OperatorView
     >>> view = OperatorView("score", width=4, lo=1, hi=64, arrivals_per_s=900.0, completed_per_s=900.0,

@@ -1,7 +1,7 @@
 """`Adaptive` on a micro-batch host: the least width and the longest cycle that keep the bound (design, section 6).
 
-mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`. Rates come with room for bursts, and the
-planned latency with the error that the model has shown.
+mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`. Rates come with room for bursts, and
+the planned latency with the error that the model has shown.
 """
 
 from __future__ import annotations

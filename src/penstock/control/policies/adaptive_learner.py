@@ -73,9 +73,10 @@ class Learner:
         self.trend.add(rate)
         base = self.trend.level or 0.0
         due = self.recurrence.due(self._steps)
-        if due is not None and not self._regular:
+        trusted = due is not None and self.recurrence.kept > 0
+        if trusted and not self._regular:
             self.reserve.explained()
-        self._regular = due is not None
+        self._regular = trusted
         coming = due[1] if due is not None and due[0] <= horizon + 1 else 0.0
         fresh = self.reserve.fresh_base(horizon)
         if fresh is not None and self.reserve.fleeting():
@@ -85,7 +86,7 @@ class Learner:
             later = max(soon, self.trend.ahead(horizon + 4))
         self.reserve.add(rate, max(base, self.trend.ahead(horizon)) + coming, horizon)
         # Jumps that come at regular times are met when they are due; the others need room all the time.
-        room = max(coming, 0.0 if due is not None else self.reserve.room(soon, horizon))
+        room = max(coming, 0.0 if trusted else self.reserve.room(soon, horizon))
         hot = (view.skew - 1.0) / (view.width - 1.0) if view.width > 1 and view.skew > 1.02 else 0.0
         self._last = view
         return Need(soon + room, later + room, min(max(hot, 0.0), 1.0))
@@ -123,11 +124,18 @@ class Learner:
             total += share * wait * (1.0 + _SIGMAS * spread)
         return self.fit * total
 
+    def wait_when_busy(self, view: OperatorView, utilisation: float, interval_s: float) -> float:
+        """The wait to plan with where the subtasks are so busy, whatever the width."""
+        service = max(self.service_s, 1e-12)
+        wait = kingman_wait(service, service / utilisation, view.arrival_cv, view.service_cv)
+        spread = scatter(utilisation, interval_s / service * view.width, view.arrival_cv, view.service_cv)
+        return self.fit * wait * (1.0 + _SIGMAS * spread)
+
     def stop_at(self, width: int, rate: float) -> float:
         """What a change to this width adds to the mean wait of the interval in which it happens.
 
-        An operator that stands still for P seconds makes everyone wait until the backlog is gone: over an interval T that is
-        P^2 / (2 (1 - rho) T) on average. P^2 / (2 T) is learnt.
+        An operator that stands still for P seconds makes everyone wait until the backlog is gone: over an interval T
+        that is P^2 / (2 (1 - rho) T) on average. P^2 / (2 T) is learnt.
         """
         utilisation = rate * self.service_s / width
         return self._stop / (1.0 - utilisation) if utilisation < 1.0 else math.inf

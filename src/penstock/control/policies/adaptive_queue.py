@@ -1,6 +1,7 @@
 """`Adaptive` on a continuous host: the least widths that keep the bounds over the time it takes to react.
 
-Per bound, what the queues may take is what the bound leaves after service, transport and output batches. The least total
+Per bound, what the queues may take is what the bound leaves after service, transport and output batches. The least
+total
 width that keeps within it comes from the greedy rule of thesis 001 (section 4.6.3, Algorithm 7): begin at the least,
 give one subtask where it saves the most wait. The rates are those to come, with room for bursts (`adaptive_learner`).
 
@@ -27,7 +28,8 @@ _FULL = 0.97  # from here on an operator counts as saturated
 _BLIND = 2.0  # what a saturated operator's load is taken for, in subtasks it has, when it cannot be seen
 _DRAIN = 2.4  # a backlog is worked off with at most so many times the load's subtasks
 _WORTH = 0.1  # a narrowing that saves less is not worth a change
-_QUEUES = 0.1  # share of a bound that queues keep where output batches, which make items cheaper, take the rest
+_QUEUES = (0.1, 0.4)  # least and most share of a bound for queues, where output batches may take the rest
+_BUSY = 0.85  # queues get what they need to run so busy
 
 
 @dataclass
@@ -36,7 +38,8 @@ class _Path:
 
     bound: Bound
     views: list[OperatorView]
-    allowed_s: float
+    allowed_s: float  # for the queues
+    batches_s: float  # for output batches
 
 
 class QueuePlanner:
@@ -155,7 +158,7 @@ class QueuePlanner:
         waiting = view.queue_items * service + grows * self.learners[view.name].lag_s
         return min(math.ceil(min(load + waiting / (0.35 * self._interval_s), _DRAIN * load)), view.hi)
 
-    # --- what a bound leaves --------------------------------------------------------------------------------------------
+    # --- what a bound leaves ------------------------------------------------------------------------------------------
 
     def _path(self, bound: Bound, observed: Observation, current: Decision) -> _Path | None:
         limit = mean_limit(bound)
@@ -172,11 +175,14 @@ class QueuePlanner:
             rest = measured[0] - service - batches - sum(v.wait_s for v in views)
             rest = min(max(rest, 0.0), 0.5 * limit)
             self._extra[bound.name] = 0.8 * self._extra.get(bound.name, rest) + 0.2 * rest
-        allowed = _MARGIN * limit - service - self._extra.get(bound.name, 0.0)
-        allowed = _QUEUES * allowed if current.lifetimes else allowed - batches
-        return _Path(bound, views, max(allowed, 0.02 * limit))
+        allowed = max(_MARGIN * limit - service - self._extra.get(bound.name, 0.0), 0.0)
+        if not current.lifetimes:
+            return _Path(bound, views, max(allowed - batches, 0.02 * limit), 0.0)
+        busy = sum(self.learners[v.name].wait_when_busy(v, _BUSY, self._interval_s) for v in views if v.lo < v.hi)
+        queues = min(max(busy, _QUEUES[0] * allowed), _QUEUES[1] * allowed)
+        return _Path(bound, views, max(queues, 0.02 * limit), allowed - queues)
 
-    # --- output batches ---------------------------------------------------------------------------------------------------
+    # --- output batches -----------------------------------------------------------------------------------------------
 
     def _lifetimes(self, paths: list[_Path], observed: Observation, current: Decision) -> dict[str, float]:
         """Spend what the queues do not need on output batches, evenly over the streams; the tightest bound governs."""
@@ -186,17 +192,14 @@ class QueuePlanner:
             streams = [s for s in path.bound.streams(observed.operators) if s in current.lifetimes]
             if limit is None or not streams:
                 continue
-            service = sum(v.task_latency_s for v in path.views) + self._extra.get(path.bound.name, 0.0)
-            target = max((1.0 - _QUEUES) * (_MARGIN * limit - service), 0.0) / len(streams)
+            target = path.batches_s / len(streams)
             for stream in streams:
                 view = observed.operators.get(stream.split("->")[1])
                 now = float(current.lifetimes[stream])
                 delay = view.batch_wait_s if view is not None else 0.0
-                if now <= 0.0 or delay <= 0.0:
-                    lifetime = target
-                else:  # delay grows with the lifetime: half of it where batches are large, all of it where they are not
-                    lifetime = now * min(max(target / delay, 0.5), 1.5)
-                lifetime = min(lifetime, 2.0 * target)
+                # delay grows with the lifetime: half of it where batches are large, all of it where they are not
+                wanted = target if now <= 0.0 or delay <= 0.0 else now * min(max(target / delay, 0.5), 1.5)
+                lifetime = min(wanted, 2.0 * target)
                 if self._cut_short(path, observed, limit):
                     lifetime = min(lifetime, 0.5 * now)
                 chosen[stream] = min(chosen.get(stream, lifetime), lifetime)

@@ -1,9 +1,10 @@
-"""`Adaptive` without a latency bound: the least width that reaches a throughput, or the width of the greatest throughput.
+"""`Adaptive` without a latency bound: the least width that reaches a throughput, or the width of the greatest one.
 
-**A goal** (`GoalSeeker`). Throughput per subtask at the present width says how many would do: n = width x goal / measured.
-More subtasks than twice the work never helped are believed only as far as they have helped: the gain of the last widening
-is measured, and where it fell short of a tenth of what was promised, no more are added. Intervals in which the width
-changed say nothing (the farm stood still), and a narrowing waits until it has been possible for a while.
+**A goal** (`GoalSeeker`). Throughput per subtask at the present width says how many would do: n = width x goal /
+measured.
+The gain of each widening is measured, and where it fell short of a tenth of what was promised, no more are added for a
+while. Intervals in which the width changed say nothing (the farm stood still), and a narrowing waits until it has been
+possible for a while.
 
 **No goal** (`Climber`). A wider farm is not always faster: hyper-threads and shared links take their share. The climber
 tries a width and compares it with the old width just before and just after (the load drifts, so only neighbours in time
@@ -22,6 +23,7 @@ from penstock.control.decision import Decision
 from penstock.control.observation import Observation, OperatorView
 
 _SETTLE = 1  # intervals after a change that are not believed
+_DOUBT = 5  # intervals: what did not help may have met a heavier load, so it is tried again
 _ENOUGH = 24  # items in a window that is compared
 _LONGEST = 8  # intervals such a window takes at most
 
@@ -31,7 +33,7 @@ class _Goal:
     width: int = 0
     age: int = 0  # intervals at this width
     before: tuple[int, float] | None = None  # width and throughput before the last widening
-    useless_above: int | None = None
+    doubt: int = 0  # intervals for which a widening that did not help is not repeated
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=3))
     lower: int = 0  # for how long fewer would have done
 
@@ -64,17 +66,17 @@ class GoalSeeker:
         if state.before is not None and state.age == _SETTLE + 1:
             width, then = state.before
             if view.width > width and rate < then * (1.0 + 0.1 * (view.width / width - 1.0)):
-                state.useless_above = view.width
+                state.doubt = _DOUBT
             state.before = None
-        if state.useless_above is not None and view.width < state.useless_above:
-            state.useless_above = None
-        # 4 % above the goal: throughput varies, and a little short is short.
-        need = min(max(math.ceil(view.width * 1.04 * goal / rate), view.lo), view.hi)
-        if rate < goal and need > view.width and state.useless_above is None:
+        state.doubt = max(state.doubt - 1, 0)
+        # A tenth above the goal: throughput varies, and a little short is short. Falling rates count at once.
+        rate = min(rate, view.completed_per_s)
+        need = min(max(math.ceil(view.width * 1.1 * goal / rate), view.lo), view.hi)
+        if rate < 1.02 * goal and need > view.width and state.doubt == 0:
             state.lower = 0
             state.before = (view.width, rate)
             return min(need, 2 * view.width + 2)
-        spare = math.ceil(view.width * 1.12 * goal / rate)
+        spare = math.ceil(view.width * 1.2 * goal / rate)
         state.lower = state.lower + 1 if spare < view.width else 0
         if state.lower >= 5 and len(state.recent) == state.recent.maxlen:
             state.lower = 0

@@ -57,8 +57,8 @@ def renewal_times(rng: np.random.Generator, expected: Floats, cv: float) -> tupl
     """Arrivals in [0, 1) for several servers, grouped by server and ordered: (times, how many each).
 
     `expected` arrivals come on average. The gaps are gamma distributed with coefficient of variation `cv`: 1 is
-    Poisson, 0 is evenly spaced with a random phase. A count is drawn first and the gaps are stretched to it, which is exact
-    for Poisson (uniform order statistics) and keeps the mean rate exact otherwise.
+    Poisson, 0 is evenly spaced with a random phase. A count is drawn first and the gaps are stretched to it, which
+    is exact for Poisson (uniform order statistics) and keeps the mean rate exact otherwise.
 
     >>> times, counts = renewal_times(np.random.default_rng(1), np.array([3.0, 0.0]), 0.0)
     >>> counts.tolist(), bool(np.all((times >= 0.0) & (times < 1.0)))

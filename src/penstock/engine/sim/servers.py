@@ -196,8 +196,10 @@ class Servers:
             return np.ones(size, dtype=np.int64)
         if slot.mean_batch >= slot.most_batch:
             return np.full(size, max(int(slot.most_batch), 1), dtype=np.int64)
-        drawn = 1 + self.rng.poisson(slot.mean_batch - 1.0, size)
-        return np.minimum(drawn, int(slot.most_batch)) if np.isfinite(slot.most_batch) else drawn
+        mean = slot.mean_batch
+        if mean + 4.0 * np.sqrt(mean) > slot.most_batch:  # cut off at the buffer: keep the mean, not the spread
+            return int(mean) + (self.rng.random(size) < mean - int(mean)).astype(np.int64)
+        return 1 + self.rng.poisson(mean - 1.0, size)
 
     def _chosen(
         self, batches: Floats, share: Floats, work: float, slot: Slot

@@ -3,7 +3,8 @@
 It plays the part of the engine that a policy controls: `advance(decision)` runs one adjustment interval under a
 decision and returns the `Observation` that a real host would make of it. Fast because queues move by Lindley's
 recursion on whole slots (`servers`); rates, widths and costs hold still within a slot. Approximations against the
-item-level simulator (the tests hold both together): what an operator sends in a slot reaches the next one evenly over the next slot, and
+item-level simulator (the tests hold both together): what an operator sends in a slot reaches the next one evenly
+over the next slot, and
 the waits of one item at several operators are taken as independent for the percentiles, not for the mean.
 """
 
@@ -41,6 +42,7 @@ class _Node:
     pending: list[Customers] = field(default_factory=list)  # by slot of arrival
     out_rate: float = 0.0  # what it sent in the last slot, per second
     held: float = 0.0  # items before it that a full queue did not take
+    sent: float = 0.0  # items that were sent to it; those that came are drawn around that
     came: float = 0.0
     left: float = 0.0
     area: float = 0.0
@@ -129,6 +131,9 @@ class StreamHost:
             where = f"operator '{name}' at {self.now:g} s"
             inside = sum(float(group.items.sum()) for group in node.pending)
             conserved(where, node.came, node.left, inside)
+            # Random arrivals scatter around what was sent; a bias would be a defect.
+            if node.sent > 10_000.0:
+                conserved(f"the stream into {where}", node.sent, node.came, 0.0, tolerance=0.02)
             still = sum(_dot(group.items, self.now - group.arrive) for group in node.pending)
             little(where, node.area, node.spent + still)
         conserved("source", self.attempted, self.sent + self.unsent, self.source_backlog)
@@ -282,6 +287,7 @@ class StreamHost:
             node.held = max((wants - rate) * length, 0.0)
             self._block(node, length)
         node.offered += rate * length
+        node.sent += rate * length
         members = [self.nodes[n] for n in chain] if chain else [node]
         service, ratio = 0.0, 1.0
         for i, member in enumerate(members):
@@ -386,7 +392,7 @@ class StreamHost:
         if items <= 0.0:
             return None
         spec, width = node.spec, node.servers.width
-        arrivals = (head.offered if chained else node.offered) / length
+        arrivals = (head.offered * self._passed(head, node) if chained else node.offered) / length
         service = float((done.items * done.service).sum()) / items
         if (
             chained
@@ -402,7 +408,7 @@ class StreamHost:
             lo=spec.lo,
             hi=spec.hi,
             arrivals_per_s=arrivals,
-            completed_per_s=items / length,
+            completed_per_s=items / length * (self._passed(head, node) if chained else 1.0),
             service_s=service,
             service_cv=cv,
             interarrival_s=width / arrivals if arrivals > 0.0 else 0.0,
@@ -414,6 +420,15 @@ class StreamHost:
             skew=max(head.servers.load_of_busiest, 1.0),
             latency_s=(spec.window_s / 2.0) if spec.window_s > 0.0 else None,
         )
+
+    def _passed(self, head: _Node, node: _Node) -> float:
+        """Items that reach a chained operator per item that enters its chain."""
+        ratio = 1.0
+        for name in self._members()[head.spec.name]:
+            if name == node.spec.name:
+                break
+            ratio *= self.nodes[name].spec.selectivity
+        return ratio
 
     def _latency(
         self, bound: Bound, done: Mapping[str, Customers], members: Mapping[str, tuple[str, ...]]
