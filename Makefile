@@ -23,7 +23,7 @@ demo: setup ## run the demonstration
 	@$(BIN)/penstock demo
 
 test: setup ## run all tests and doctests (ARGS="-k name" to choose)
-	@$(BIN)/python -m pytest $(ARGS)
+	@bash scripts/test.sh $(ARGS)
 
 # Every check runs even after one failed: one round shows all there is to mend.
 check: setup ## check format, lint, types and the layer rule

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# All tests: those that need Spark in one process with one session, the pure ones beside them. Arguments go to pytest,
+# which then runs alone: `make test ARGS="-k name"`.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+python=.venv/bin/python
+if [ $# -gt 0 ]; then
+  exec $python -m pytest "$@"
+fi
+
+pure=(tests/control tests/engine_sim tests/windows src/penstock/windows src/penstock/patterns src/penstock/control src/penstock/engine/sim)
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+$python -m pytest -p no:cacheprovider "${pure[@]}" >"$log" 2>&1 &
+beside=$!
+ignored=()
+for folder in "${pure[@]}"; do ignored+=("--ignore=$folder"); done
+failed=0
+$python -m pytest "${ignored[@]}" || failed=1
+wait $beside || failed=1
+echo "test: the pure layers"
+cat "$log"
+exit $failed
