@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All tests: those that need Spark in one process with one session, the pure ones beside them. Arguments go to pytest,
-# which then runs alone: `make test ARGS="-k name"`.
+# All tests: those that need Spark in one process with one session; beside them the pure ones, and the one that starts and
+# kills driver processes of its own. Arguments go to pytest, which then runs alone: `make test ARGS="-k name"`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
@@ -9,15 +9,16 @@ if [ $# -gt 0 ]; then
 fi
 
 pure=(tests/control tests/engine_sim tests/windows src/penstock/windows src/penstock/patterns src/penstock/control src/penstock/engine/sim)
+kills=tests/engine/test_kill.py::test_three_kills_of_the_driver_tree_lose_and_double_nothing
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-$python -m pytest -p no:cacheprovider "${pure[@]}" >"$log" 2>&1 &
+$python -m pytest -p no:cacheprovider "$kills" "${pure[@]}" >"$log" 2>&1 &
 beside=$!
-ignored=()
+ignored=("--deselect=$kills")
 for folder in "${pure[@]}"; do ignored+=("--ignore=$folder"); done
 failed=0
 $python -m pytest "${ignored[@]}" || failed=1
 wait $beside || failed=1
-echo "test: the pure layers"
+echo "test: beside it, the pure layers and the kills"
 cat "$log"
 exit $failed
