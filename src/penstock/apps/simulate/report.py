@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.apps.simulate.compare import CAUSAL, OURS, WEIGHTS, dominated, scores, totals
 from penstock.apps.simulate.frozen import THESIS
+from penstock.apps.simulate.frozen_farm import THESIS_FARM
 from penstock.engine.sim.measures import Row
 
 _COLUMNS = (
@@ -18,7 +19,10 @@ _COLUMNS = (
     ("worker_hours", "worker h", "{:.1f}"),
     ("throughput_per_s", "items/s", "{:.0f}"),
     ("loss_vs_best_static", "loss %", "{:.2f}"),
-    ("paused_percent", "paused %", "{:.1f}"),
+    ("deciding_loss", "deciding %", "{:.2f}"),
+    ("adding_percent", "adding %", "{:.2f}"),
+    ("removing_percent", "removing %", "{:.2f}"),
+    ("settle_s", "settle s", "{:.1f}"),
     ("reconfigurations", "changes", "{:.0f}"),
     ("violations", "violations", "{:.0f}"),
 )
@@ -30,19 +34,13 @@ def thesis_row(row: Row) -> Mapping[str, Any] | None:
     >>> thesis_row(Row("primetest", "nephele", 1, bound_ms=20.0))["subtask_hours"]
     50.8
     """
-    known = THESIS.get(row.scenario)
+    known = THESIS.get(row.scenario) or THESIS_FARM.get(row.scenario)
     if known is None:
         return None
     if row.scenario == "primetest":
         return known.get(row.bound_ms) if row.policy == "nephele" else None
     if row.scenario == "twitter":
         return known["topics" if row.bound_ms == 215.0 else "sentiment"] if row.policy == "nephele" else None
-    if row.scenario.startswith("spar-"):
-        loss = known.get(row.policy)
-        return None if loss is None else {"loss_vs_best_static": loss}
-    if row.scenario.startswith("mpr-"):
-        shares = [s for s in (known["add"], known["remove"]) if s is not None]
-        return {"paused_percent": 100.0 * sum(shares)} if row.policy == "mpr-mape" else None
     return known.get(row.policy)
 
 
@@ -83,7 +81,7 @@ def _difference(here: float | None, there: float | None, name: str) -> str:
         return ""
     if name == "fulfilled":
         return f"{100.0 * (here - there):+.1f} points"
-    if name in ("loss_vs_best_static", "paused_percent"):
+    if name in ("loss_vs_best_static", "adding_percent", "removing_percent"):
         return f"{here - there:+.1f} points"
     return f"{100.0 * (here / there - 1.0):+.1f}%" if there else ""
 
@@ -94,12 +92,12 @@ def compare_text(rows: Sequence[Row]) -> str:
     >>> rows = [Row("step2", p, 0, violations=v, worker_hours=h) for p, v, h in (("adaptive", 1, 2.0), ("ds2", 9, 1.0))]
     >>> print(compare_text(rows))
     violated intervals / worker-hours, mean over the seeds (simulated)
-                   adaptive           ds2
-      step2         1/2.00        9/1.00
+                    adaptive           ds2
+      step2           1/2.00        9/1.00
     score over all shapes: violations + k x worker-hours, the least first
       k = 0.1: adaptive 1.2, ds2 9.1
       k = 1: adaptive 3.0, ds2 10.0
-      k = 10: adaptive 21.0, ds2 19.0
+      k = 10: ds2 19.0, adaptive 21.0
     no causal policy has both fewer violations and fewer worker-hours on any shape
     ours is not best for k = 10 (ds2)
     """
@@ -141,7 +139,7 @@ def _loses(means: Mapping[tuple[str, str], tuple[float, float]], shapes: Sequenc
         for policy, (violations, hours) in better:
             if violations < ours[0] - 0.5:
                 lines.append(
-                    f"  on {shape} {policy} breaks the bound less often: {violations:.1f} against {ours[0]:.1f} intervals, "
-                    f"for {100.0 * (hours / ours[1] - 1.0):+.0f} % worker-hours"
+                    f"  on {shape} {policy} breaks the bound less often: {violations:.1f} against {ours[0]:.1f} "
+                    f"intervals, for {100.0 * (hours / ours[1] - 1.0):+.0f} % worker-hours"
                 )
     return lines
