@@ -1,4 +1,4 @@
-"""The command line: `penstock report | state | demo | bench | torture | version`.
+"""The command line: `penstock report | state | demo | simulate | bench | torture | version`.
 
 Spark is imported only by the commands that run it, so that a report is there at once.
 """
@@ -93,6 +93,25 @@ def demo(
     raise typer.Exit(run(seconds=seconds, out=out))
 
 
+@app.command()
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="Which scenario; 'list' names them all.")],
+    policy: Annotated[str | None, typer.Option(help="Run this policy (several by commas), not the usual ones.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the run; 'compare' takes it as the first of its seeds.")] = 1,
+    json_path: Annotated[str | None, typer.Option("--json", help="Write the rows to this file.")] = None,
+    plot_path: Annotated[str | None, typer.Option("--plot", help="Draw rate, width and latency to this file.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds 'compare' runs; 10 if left out.", min=1)] = None,
+    processes: Annotated[int, typer.Option(help="Processes that 'compare' uses.", min=1)] = 1,
+) -> None:
+    """Run the theses' evaluations, or all policies over all load shapes, in virtual time."""
+    from penstock.apps.simulate.main import main as run
+
+    code = run(
+        scenario, policy=policy, seed=seed, json_path=json_path, plot_path=plot_path, seeds=seeds, processes=processes
+    )
+    raise typer.Exit(code)
+
+
 @bench.command()
 def engine(
     json_path: Annotated[str | None, typer.Option("--json", help="Write the results to this file.")] = None,
@@ -108,7 +127,9 @@ def engine(
 def windows(
     json_path: Annotated[str | None, typer.Option("--json", help="Results file; a cut run goes on from it.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small inputs: a check, not a figure.")] = False,
-    only: Annotated[str | None, typer.Option(help="sweep, dense, python, count, batch, reference; by commas.")] = None,
+    only: Annotated[
+        str | None, typer.Option(help="sweep, dense, python, count, batch, reference, state; by commas.")
+    ] = None,
     against: Annotated[str, typer.Option(help="Which peers are measured, by commas.")] = "spark,flink,duckdb",
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the results file has.")] = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.spark import row_runs, state
 from penstock.engine.spark.files import Folder
+from penstock.engine.spark.logs import of_groups
 from penstock.engine.spark.state import (
     DEAD,
     GROUPS,
@@ -22,6 +25,7 @@ from penstock.engine.spark.state import (
     fold,
     group_mask,
     group_of,
+    hashes_of,
     merge_newest,
 )
 from penstock.errors import CheckpointError
@@ -141,3 +145,51 @@ def test_a_missing_segment_is_refused(tmp_path: Path) -> None:
     lost = Segment("b/lost.arrow", 1, 10, 0, 1)
     with pytest.raises(CheckpointError, match="lost.arrow: cannot be read"):
         KeyedSegments(folder, [lost], ("k",), STATE).lookup(np.array([0], dtype=np.uint64), pa.table({"k": ["a"]}))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_rows_of_some_groups_are_found_in_sorted_and_unsorted_logs(ordered: bool) -> None:
+    random = np.random.default_rng(3)
+    hashes = random.integers(0, 2**64, 500, dtype=np.uint64)
+    table = pa.table({HASH: (np.sort(hashes) if ordered else hashes).view(np.int64), "x": np.arange(500)})
+    for share in (0.0, 0.05, 0.6):
+        wanted = random.random(GROUPS) < share
+        pieces = of_groups(table, wanted)
+        rows = wanted[group_of(hashes_of(table), GROUPS)]
+        assert [x for piece in pieces for x in piece.column("x").to_pylist()] == np.flatnonzero(rows).tolist()
+
+
+def test_runs_of_rows_are_moved_as_gathers_would_move_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_runs, "WORTH_A_SLICE", 2)  # so that both ways are taken
+    random = np.random.default_rng(4)
+    for _ in range(200):
+        counts = [random.integers(0, 9, 5) for _ in range(2)]
+        old, new = (pa.table({"x": random.integers(0, 99, int(count.sum()))}) for count in counts)
+        slots = np.concatenate([np.repeat(np.arange(5), count) for count in counts])
+        both = np.concatenate([old.column("x").to_numpy(), new.column("x").to_numpy()])
+        found = row_runs.behind_each_other(old, counts[0], new, counts[1])
+        assert found.column("x").to_pylist() == both[np.argsort(slots, kind="stable")].tolist()
+        keep = np.repeat(random.random(5) < 0.5, counts[0])
+        assert row_runs.keep_rows(old, keep).column("x").to_pylist() == old.column("x").to_numpy()[keep].tolist()
+        rows = (
+            np.arange(random.integers(0, 5), random.integers(5, 9))
+            if random.random() < 0.5
+            else random.integers(0, 9, 3)
+        )
+        table = pa.table({"x": np.arange(9) * 7})
+        assert row_runs.take_rows(table, rows).column("x").to_pylist() == (rows * 7).tolist()
+
+
+def test_a_large_segment_is_checked_once_and_not_kept_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "_LARGE", 1)
+    folder = Folder(str(tmp_path))
+    folder.make("b")
+    table = pa.table({HASH: [1], "k": ["a"], "total": [2]})
+    change = KeyedSegments(folder, [], ("k",), STATE).save(table, 1, "b", "one")
+    assert change is not None
+    segment = Segment(**change["new"])
+    assert state.open_segment(folder, segment).num_rows == 1
+    assert folder.at(segment.file) not in state._open_files
+    assert state.open_segment(folder, replace(segment, crc=segment.crc ^ 1)).num_rows == 1  # was checked before
+    with pytest.raises(CheckpointError, match="checksum does not match"):
+        folder.open_table(segment.file, segment.crc ^ 1)

@@ -1,22 +1,26 @@
 """Every kind of window on a stream equals its sequential oracle: content, bounds, late rows, flush; cut at random.
 
 Each test packs many random cases into one Spark run: the key is (case, k), so a case is a stream of its own except for
-the watermark, which all share.
+the watermark, which all share. The first runs all kinds by all paths while the job dies at every point there is.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.engine.spark.crash import CrashPlan
+from penstock.engine.spark.crash import POINTS, CrashPlan
+from penstock.windows.aggregates import bind
 from penstock.windows.content import Window
+from penstock.windows.oracle_aggregates import evaluate
 from penstock.windows.oracle_kinds import CountOracle, DeltaOracle, EveryOracle
 from penstock.windows.oracle_time import TimeOracle
 from tests.engine.tools import Changing
@@ -48,17 +52,36 @@ def join_ids(panes: list[list[int]], window: Window) -> dict[str, Any]:
     return {"ids": [i for pane in panes for i in pane]}
 
 
-def make_batches(seed: int, *, disorder: int = 15) -> list[list[dict[str, Any]]]:
+PRIME = 1_000_003
+# A product modulo a prime: Spark has no such aggregate, and one row too many or too few shows.
+PRODUCT = ps.Aggregate(
+    lift=lambda c: c["i"] % 1009 + 1,
+    combine=lambda a, b: a[0] * b[0] % PRIME,
+    lower=lambda s: s[0],
+    columns="i",
+    result="bigint",
+    name="product",
+)
+
+
+def product(numbers: list[int]) -> int:
+    found = 1
+    for i in numbers:
+        found = found * (i % 1009 + 1) % PRIME
+    return found
+
+
+def make_batches(seed: int, *, disorder: int = 15, count: int = BATCHES, most: int = 40) -> list[list[dict[str, Any]]]:
     """Cases with 1 to 12 keys, uniform to very skewed; event times with ties, disorder and nulls; some null keys."""
     random = np.random.default_rng(seed)
-    batches: list[list[dict[str, Any]]] = [[] for _ in range(BATCHES)]
+    batches: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     number = 0
     rising: dict[Any, float] = {}
     for case in range(CASES):
         keys = int(random.integers(1, 13))
         weights = 1.0 / np.arange(1, keys + 1) ** random.choice([0.0, 1.0, 3.0])
-        for batch in range(BATCHES):
-            for _ in range(int(random.integers(0, 40))):
+        for batch in range(count):
+            for _ in range(int(random.integers(0, most))):
                 which = int(random.choice(keys, p=weights / weights.sum()))
                 key = None if which == 11 else f"k{which}"
                 time = batch * 40 + int(random.integers(0, 40)) - int(random.integers(0, disorder + 1))
@@ -77,7 +100,9 @@ def make_batches(seed: int, *, disorder: int = 15) -> list[list[dict[str, Any]]]
 def write(batches: list[list[dict[str, Any]]], folder: Path) -> str:
     folder.mkdir()
     for number, batch in enumerate(batches):
-        pq.write_table(pa.Table.from_pylist(batch, SCHEMA), folder / f"{number:03d}.parquet")
+        file = folder / f"{number:03d}.parquet"
+        pq.write_table(pa.Table.from_pylist(batch, SCHEMA), file)
+        os.utime(file, (number, number))  # a stream of files reads the oldest first
     return str(folder)
 
 
@@ -143,27 +168,76 @@ def by_time(batches: list[list[dict[str, Any]]]) -> list[list[dict[str, Any]]]:
     return batches
 
 
-def test_content_of_every_kind_on_a_stream(spark: SparkSession, tmp_path: Path) -> None:
-    batches = by_time(make_batches(7))
-    crash = {1: "state", 3: "manifest"}  # every other point: test_exactly_once
+PANED = {
+    "paned_count": ps.Count(6, slide=4, partial=True, lateness="20 us"),
+    "paned_time": ps.Time("30 us", slide="12 us", lateness="5 us"),
+}
+LIFTED = {  # sizes that are no multiple of the slide: panes of unequal length
+    "lifted": ps.Time("30 us", slide="7 us", lateness="5 us"),
+    "lifted_gaps": ps.Time("6 us", slide="10 us"),
+}
+NATIVE = {"native": ps.Time("37 us", slide="10 us", lateness="3 us")}
+ON_A_STREAM = {name: spec for name, spec in TIMED.items() if name not in ("gaps", "partial", "sparse")}
+
+
+def test_every_kind_with_a_crash_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
+    batches = by_time(make_batches(7, disorder=70, count=1 + len(POINTS), most=24))
+    crash = CrashPlan(dict(enumerate(POINTS, start=1)))
     flow = ps.Flow("kinds")
     rows = flow.read(read(spark, write(batches, tmp_path / "in")), time="ts")
-    for name, spec in TIMED.items():
+    for name, spec in ON_A_STREAM.items():
         windows = rows.window(spec, key=("case", "k"), name=name).apply(ids, IDS)
         windows.write("memory", name=f"to_{name}")
         windows.late.write("memory", name=f"late_{name}")
-    job = flow.start(spark, str(tmp_path / "ckpt"), Changing((1, 8, 2, 5)), available_now=True, crash=CrashPlan(crash))
-    assert job.await_end(300)
+    for name, spec in PANED.items():
+        windows = rows.window(spec, key=("case", "k"), name=name)
+        windows.apply(pane=pane_ids, combine=join_ids, schema=IDS).write("memory", name=f"to_{name}")
+    for name, spec in (LIFTED | NATIVE).items():
+        named = {"total": ps.sum("i"), "n": ps.count()} | ({"product": PRODUCT} if name in LIFTED else {})
+        windows = rows.window(spec, key=("case", "k"), name=name).aggregate(**named)
+        windows.write("memory", name=f"to_{name}")
+        windows.late.write("memory", name=f"late_{name}")
+    paths = {"native": "pane farming", "lifted": "pane farming in Python", "sliding": "key partitioning"}
+    for name, path in paths.items():
+        assert f"  {name} [window, 1..64 replicas, key case, k, {path}, Time(" in flow.explain()
+    job = flow.start(spark, str(tmp_path / "ckpt"), Changing((1, 4, 2)), available_now=True, crash=crash)
+    assert job.await_end(600)
     job.stop(flush=True)
-    assert len(job.faults) == len(crash)
-    for name, spec in TIMED.items():
+    assert crash.left == {} and len(job.faults) == len(POINTS), "every point was reached"
+    nulls = sum(row["ts"] is None for batch in batches for row in batch)
+    for name, spec in (ON_A_STREAM | PANED | LIFTED | NATIVE).items():
         want, late = expected(spec, batches, True, flush=True)
         assert len(want) > 50, name
-        assert got(job.memory(f"to_{name}")) == want, name
-        assert sorted(job.memory(f"late_{name}").column("i").to_pylist()) == late, name
+        found = job.memory(f"to_{name}")
+        if name in ON_A_STREAM:
+            assert got(found) == want, name
+        elif name in PANED:
+            # rows that come late for a pane already computed are a second piece of it: order inside a pane may differ
+            assert got(found, ordered=False) == sorted([(*w[:4], sorted(w[4])) for w in want], key=repr), name
+        else:
+            own = product if name in LIFTED else lambda _: None
+            assert numbers(found) == [(*w[:4], sum(w[4]), len(w[4]), own(w[4])) for w in want], name
+        if name not in PANED:
+            assert sorted(job.memory(f"late_{name}").column("i").to_pylist()) == late, name
+            assert len(late) > nulls + 20, name
+
+
+def numbers(table: pa.Table) -> list[Any]:
+    """The results of aggregates; native ones have no product."""
+    whose = [(r["case"], r["k"], *map(bounds, r["window"].values())) for r in table.to_pylist()]
+    what = [(r["total"], r["n"], r.get("product")) for r in table.to_pylist()]
+    return sorted(((*a, *b) for a, b in zip(whose, what, strict=True)), key=repr)
 
 
 UNTIMED = {"count": ps.Count(5, slide=2), "gaps": ps.Count(2, slide=3), "delta": ps.Delta("d", 4.0, slide=1.5)}
+
+
+AGGREGATES = {
+    "total": ps.sum("d"), "mean": ps.mean("d"), "least": ps.min("d"), "most": ps.max("i"), "var": ps.var("d"),
+    "first": ps.first("i"), "last": ps.last("i"), "best": ps.arg_max("i", "d"), "half": ps.quantile("d", 0.5),
+    "kinds": ps.distinct("d"), "top": ps.topk("i", 2), "cov": ps.covariance("i", "d"),
+    "bins": ps.histogram("d", [0.0, 5.0, 20.0]),
+}  # fmt: skip
 
 
 def test_order_of_reading_where_there_is_no_event_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -173,8 +247,10 @@ def test_order_of_reading_where_there_is_no_event_time(spark: SparkSession, tmp_
     for name, spec in UNTIMED.items():
         rows.window(spec, key=("case", "k"), name=name).apply(ids, IDS).write("memory", name=f"to_{name}")
     rows.window(ps.Count(7, slide=7), name="unkeyed").apply(ids, IDS).write("memory", name="to_unkeyed")
-    job = flow.start(spark, str(tmp_path / "ckpt"), Changing((1, 8, 2, 5)), available_now=True)
-    assert job.await_end(300)
+    counted = rows.window(ps.Count(7, slide=3), key=("case", "k"), name="counted", details=True)
+    counted.aggregate(**AGGREGATES).write("memory", name="to_counted")
+    job = flow.start(spark, str(tmp_path / "ckpt"), Changing((1, 4, 2)), available_now=True)
+    assert job.await_end(600)
     job.stop()
     for name, spec in UNTIMED.items():
         want, _ = expected(spec, batches, False, flush=False)
@@ -183,6 +259,27 @@ def test_order_of_reading_where_there_is_no_event_time(spark: SparkSession, tmp_
     every = [row["i"] for batch in batches for row in batch]
     full = [every[at : at + 7] for at in range(0, len(every) - 6, 7)]
     assert sorted(job.memory("to_unkeyed").column("ids").to_pylist()) == sorted(full)
+    check_aggregates(job.memory("to_counted").to_pylist(), batches)
+
+
+def check_aggregates(found: list[dict[str, Any]], batches: list[list[dict[str, Any]]]) -> None:
+    """Every aggregate of every window of seven tuples is what plain Python makes of the oracle's rows."""
+    oracle = CountOracle(ps.Count(7, slide=3), ordered_by_time=False)
+    outputs = bind(AGGREGATES, {"d": pa.float64(), "i": pa.int64()})
+    want = {}
+    for batch in batches:
+        for window in oracle.batch([{**row, "key": f"{row['case']} {row['k']}", "time": None} for row in batch]):
+            want[window.key, window.start] = {output.name: evaluate(output, window.rows) for output in outputs}
+    by_window = {(f"{row['case']} {row['k']}", row["window"]["start"]): row for row in found}
+    assert by_window.keys() == want.keys()
+    assert len(found) == len(want) > 100
+    for key, row in want.items():
+        assert by_window[key]["details"]["rows"] == 7
+        for name, value in row.items():
+            if isinstance(value, float):
+                assert by_window[key][name] == pytest.approx(value, rel=1e-9, nan_ok=True), (key, name)
+            else:
+                assert by_window[key][name] == value, (key, name)
 
 
 def test_batch_dataframes_emit_every_window(spark: SparkSession, tmp_path: Path) -> None:
@@ -194,29 +291,3 @@ def test_batch_dataframes_emit_every_window(spark: SparkSession, tmp_path: Path)
         table = flow.read(frame, time="ts").window(spec, key=("case", "k")).apply(ids, IDS).to_df().toArrow()
         want, _ = expected(spec, flat, True, flush=True)
         assert got(table) == want, name
-
-
-PANED = {
-    "count": ps.Count(6, slide=4, lateness="7 us"),
-    "partial": ps.Count(6, slide=2, partial=True, lateness="20 us"),
-    "sliding": ps.Time("30 us", slide="12 us", lateness="5 us"),
-    "sparse": ps.Time("6 us", slide="10 us"),
-}
-
-
-def test_pane_and_combine_functions(spark: SparkSession, tmp_path: Path) -> None:
-    batches = make_batches(13)
-    flow = ps.Flow("panes")
-    rows = flow.read(read(spark, write(batches, tmp_path / "in")), time="ts")
-    for name, spec in PANED.items():
-        windows = rows.window(spec, key=("case", "k"), name=name)
-        windows.apply(pane=pane_ids, combine=join_ids, schema=IDS).write("memory", name=f"to_{name}")
-    job = flow.start(spark, str(tmp_path / "ckpt"), Changing((1, 8, 2, 5)), available_now=True)
-    assert job.await_end(300)
-    job.stop(flush=True)
-    for name, spec in PANED.items():
-        want, _ = expected(spec, batches, True, flush=True)
-        # rows that come late for a pane already computed are a second piece of it, so order inside a pane may differ
-        assert got(job.memory(f"to_{name}"), ordered=False) == sorted(
-            [(*w[:4], sorted(w[4])) for w in want], key=repr
-        ), name

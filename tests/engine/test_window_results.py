@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.engine.spark.session import settings
 from penstock.errors import UserFunctionError
-from penstock.windows.aggregates import bind
 from penstock.windows.content import Window
-from penstock.windows.oracle_aggregates import evaluate
-from penstock.windows.oracle_kinds import CountOracle
+from tests.engine.test_farm import note, notes
 from tests.engine.test_window_kinds import make_batches, read, write
 from tests.engine.tools import Changing
 
@@ -68,76 +67,77 @@ def test_aggregates_on_a_batch_equal_sparks(spark: SparkSession, tmp_path: Path,
 
 
 def test_aggregates_on_a_stream_equal_sparks_under_its_watermark(spark: SparkSession, tmp_path: Path) -> None:
-    batches = make_batches(22)
+    batches = make_batches(22, disorder=70)  # late rows by the dozen
     for row in (row for batch in batches for row in batch if row["ts"] is not None):
         row["ts"] = row["ts"] * 1000 + 10**9  # its watermark counts in milliseconds and begins with the year 1970
     folder = write(batches, tmp_path / "in")
     flow = ps.Flow("stream")
     ours(flow.read(read(spark, folder), time="ts"), ("case",), lateness="5 ms", unit="ms").write("memory", name="out")
     job = flow.start(spark, str(tmp_path / "mine"), Changing((1, 3, 2)), available_now=True)
-    assert job.await_end(120)
+    assert job.await_end(600)
     job.stop()
-    # By default Spark 4 filters late rows by the watermark of the batch before: one batch more of grace. Without
-    # chained state operators it keeps to the older rule: a row misses a window whose end the watermark has passed.
-    with settings(spark, {"spark.sql.streaming.statefulOperator.allowMultiple": "false"}):
-        frame = natives(read(spark, folder).withWatermark("ts", "5 milliseconds"), ["case"], "milliseconds")
-        query = frame.writeStream.format("memory").queryName("theirs").outputMode("append")
-        query = query.option("checkpointLocation", str(tmp_path / "theirs")).trigger(availableNow=True).start()
-        query.awaitTermination()
+    frame = natives(read(spark, folder).withWatermark("ts", "5 milliseconds"), ["case"], "milliseconds")
+    query = frame.writeStream.format("memory").queryName("theirs").outputMode("append")
+    query = query.option("checkpointLocation", str(tmp_path / "theirs")).trigger(availableNow=True).start()
+    query.awaitTermination()
     # Spark runs one batch more than there are files, in which the last watermark closes windows; a flush of ours would
     # close all, so compare what both have seen closed by the watermark of the batches before the last.
     theirs, mine = spark.table("theirs").toArrow(), job.memory("out")
     last = max(row["end"] for row in mine.column("window").to_pylist())
     agreed(mine, theirs.filter(pa.array([row["end"] <= last for row in theirs.column("window").to_pylist()])))
+    dropped = [json.loads(p.json)["stateOperators"][0]["numRowsDroppedByWatermark"] for p in query.recentProgress]
+    assert dropped[: len(batches)] == missed_groups(batches, ps.Time("30 ms", slide="7 ms", lateness="5 ms"))
 
 
-def test_count_windows_with_every_aggregate(spark: SparkSession, tmp_path: Path) -> None:
-    batches = make_batches(23, disorder=0)
-    spec = ps.Count(7, slide=3)
-    named = {
-        "total": ps.sum("d"), "mean": ps.mean("d"), "least": ps.min("d"), "most": ps.max("i"), "var": ps.var("d"),
-        "first": ps.first("i"), "last": ps.last("i"), "best": ps.arg_max("i", "d"), "half": ps.quantile("d", 0.5),
-        "kinds": ps.distinct("d"), "top": ps.topk("i", 2), "cov": ps.covariance("i", "d"),
-        "bins": ps.histogram("d", [0.0, 5.0, 20.0]),
-    }  # fmt: skip
-    flow = ps.Flow("aggregates")
-    rows = flow.read(read(spark, write(batches, tmp_path / "in")))
-    rows.window(spec, key=("case", "k"), details=True).aggregate(**named).write("memory", name="out")
-    job = flow.start(spark, str(tmp_path / "ckpt"), Changing((2, 1, 5)), available_now=True)
-    assert job.await_end(120)
-    job.stop()
-    oracle = CountOracle(spec, ordered_by_time=False)
-    outputs = bind(named, {"d": pa.float64(), "i": pa.int64()})
-    want = {}
+def missed_groups(batches: list[list[dict[str, Any]]], spec: ps.Time) -> list[int]:
+    """How many pairs of a case and a window were missed in each batch: what Spark counts as dropped."""
+    found, closed, watermark = [], -1, -1
     for batch in batches:
-        for window in oracle.batch([{**row, "key": f"{row['case']} {row['k']}", "time": None} for row in batch]):
-            want[window.key, window.start] = {output.name: evaluate(output, window.rows) for output in outputs}
-    got = {(f"{row['case']} {row['k']}", row["window"]["start"]): row for row in job.memory("out").to_pylist()}
-    assert got.keys() == want.keys()
-    assert len(want) > 100
-    for key, row in want.items():
-        assert got[key]["details"]["rows"] == 7
-        for name, value in row.items():
-            if isinstance(value, float):
-                assert got[key][name] == pytest.approx(value, rel=1e-9, nan_ok=True), (key, name)
-            else:
-                assert got[key][name] == value, (key, name)
+        times = [(row["case"], row["ts"]) for row in batch if row["ts"] is not None]
+        holds = {(case, k) for case, t in times for k in range(spec.first_window(t), spec.last_window(t) + 1)}
+        found.append(sum(spec.end_of(k) <= closed for _, k in holds))
+        closed, watermark = watermark, max(watermark, *(t - spec.lateness_us for _, t in times))
+    assert sum(found) > 20
+    return found
 
 
-def test_windows_chain(spark: SparkSession, tmp_path: Path) -> None:
-    """Sums per key and 10 us, then the greatest of these sums over all keys and 20 us."""
-    batches = make_batches(24)
+def test_chains_late_rows_of_native_panes_and_the_cost_of_sparse_keys(spark: SparkSession, tmp_path: Path) -> None:
+    """Sums per key and 10 us, then the greatest of these sums over all keys and 20 us; late rows are given out.
+
+    With a row's number as the key, every key has one row: it is lifted once, and one pane of it is written, once.
+    """
+    batches, calls = make_batches(24, disorder=70), tmp_path / "calls"
+    calls.mkdir()
+
+    def lift(columns: Any) -> Any:
+        note(str(calls), {"lifted": len(columns["i"])})
+        return columns["i"]
+
     flow = ps.Flow("chain")
     rows = flow.read(read(spark, write(batches, tmp_path / "in")), time="ts")
-    bars = rows.window(ps.Time("10 us", lateness="20 us"), key=("case", "k"), name="bars").aggregate(n=ps.count())
+    bars = rows.window(ps.Time("10 us", lateness="70 us"), key=("case", "k"), name="bars").aggregate(n=ps.count())
     bars.window(ps.Time("20 us"), key="case", name="peaks").aggregate(peak=ps.max("n"), bars=ps.count()).write(
         "memory", name="out"
     )
+    spec = ps.Time("10 us", slide="4 us")
+    windows = rows.window(spec, key="case", name="strict").aggregate(n=ps.count())
+    windows.late.write("memory", name="late")
+    own = ps.Aggregate(lift, lambda a, b: np.bitwise_xor(a[0], b[0]), lambda s: s[0], columns="i", result="bigint")
+    sparse = rows.window(ps.Time("25 us", slide="10 us", lateness="70 us"), key="i", name="sparse")
+    sparse.aggregate(xor=own).write("memory", name="xors")
+    written: list[int] = []
     job = flow.start(spark, str(tmp_path / "ckpt"), Changing((1, 3, 2)), available_now=True)
-    assert job.await_end(120)
+    job.on_batch(lambda record: written.extend(s.state_rows for s in record.operators if s.name == "sparse"))
+    assert job.await_end(600)
     job.stop(flush=True)
+    timed = [row for batch in batches for row in batch if row["ts"] is not None]
+    assert sum(n["lifted"] for n in notes(calls)) == len(timed)
+    assert 0 < sum(written) <= len(timed)
+    assert Counter(zip(*job.memory("xors").select(["i", "xor"]).to_pydict().values(), strict=True)) == Counter(
+        {(row["i"], row["i"]): len(range(*window_range(row["ts"]))) for row in timed}
+    )
     counts: dict[Any, int] = {}
-    for row in (row for batch in batches for row in batch if row["ts"] is not None):
+    for row in timed:
         key = (row["case"], row["k"], row["ts"] // 10 * 10)
         counts[key] = counts.get(key, 0) + 1
     want: dict[Any, list[int]] = {}
@@ -149,29 +149,24 @@ def test_windows_chain(spark: SparkSession, tmp_path: Path) -> None:
     }
     assert got == {key: (max(found), len(found)) for key, found in want.items()}
     assert job.memory("out").num_rows == len(got)
-
-
-def test_late_rows_of_native_panes_are_given_out_and_counted(spark: SparkSession, tmp_path: Path) -> None:
-    batches = make_batches(25)
-    flow = ps.Flow("late")
-    rows = flow.read(read(spark, write(batches, tmp_path / "in")), time="ts")
-    windows = rows.window(ps.Time("10 us", slide="4 us"), key="case", name="bars").aggregate(n=ps.count())
-    windows.write("memory", name="out")
-    windows.late.write("memory", name="late")
-    job = flow.start(spark, str(tmp_path / "ckpt"), available_now=True)
-    assert job.await_end(120)
-    job.stop()
-    late, watermark = [], None
+    late, closed, watermark = [], None, None
     for batch in batches:
-        spec = ps.Time("10 us", slide="4 us")
         for row in batch:
             time = row["ts"]
-            if time is None or (watermark is not None and spec.has_missed(np.array([time]), watermark)[0]):
+            if time is None or (closed is not None and spec.has_missed(np.array([time]), closed)[0]):
                 late.append(row["i"])
         seen = [row["ts"] for row in batch if row["ts"] is not None]
-        watermark = max([*seen, *([watermark] if watermark is not None else [])])
+        closed, watermark = watermark, max([*seen, *([watermark] if watermark is not None else [])])
     assert sorted(job.memory("late").column("i").to_pylist()) == sorted(late)
-    assert job.report().to_json()["late"] == len(late) > 20
+    nulls = sum(map(len, batches)) - len(timed)  # late for "bars" and "sparse", too
+    assert job.report().to_json()["late"] == len(late) + 2 * nulls
+    assert len(late) > nulls + 20
+
+
+def window_range(time: int) -> tuple[int, int]:
+    """The numbers of the windows of 25 us that slide by 10 us and hold a time, by definition."""
+    inside = [k for k in range(-100, 100) if 10 * k <= time < 10 * k + 25]
+    return inside[0], inside[-1] + 1
 
 
 def fails_on_seven(window: Window) -> dict[str, Any]:
@@ -181,7 +176,7 @@ def fails_on_seven(window: Window) -> dict[str, Any]:
 
 
 def test_a_window_function_that_raises_names_key_and_window(spark: SparkSession, tmp_path: Path) -> None:
-    batches = make_batches(26, disorder=0)
+    batches = make_batches(26, disorder=0, count=1)
     flow = ps.Flow("raises")
     rows = flow.read(read(spark, write(batches, tmp_path / "in")))
     rows.window(ps.Count(2), key="case", name="pairs").apply(fails_on_seven, "n int").write("memory", name="out")

@@ -100,12 +100,12 @@ class OrderedHost(_Host):
     def batch(self, rows: list[Row], tick: int | None = None) -> list[Window]:
         if not self.by_time:
             return self._advance(rows)
-        watermark = self.watermark_of(rows, tick)
+        before, watermark = self.watermark.value, self.watermark_of(rows, tick)
         both = self.waiting + rows
         fresh = np.arange(len(both)) >= len(self.waiting)
         times = np.array([0 if row["time"] is None else row["time"] for row in both], dtype=np.int64)
         valid = np.array([row["time"] is not None for row in both], dtype=bool)
-        split = watermark_split(times, watermark, fresh, valid)
+        split = watermark_split(times, before, watermark, fresh, valid)
         assert (split.released.astype(int) + split.waiting + split.late == 1).all()
         self.late += [both[i] for i in np.flatnonzero(split.late)]
         self.waiting = [both[i] for i in np.flatnonzero(split.waiting)]
@@ -150,15 +150,14 @@ class TimeHost(_Host):
 
     def batch(self, rows: list[Row], tick: int | None = None) -> list[Window]:
         watermark = self.watermark_of(rows, tick)
-        fired = [] if watermark is None else self._close(watermark)
         slots = self.slots(rows)
         times = np.array([-999 if row["time"] is None else row["time"] for row in rows], dtype=np.int64)
         valid = np.array([row["time"] is not None for row in rows], dtype=bool)
-        admitted = time_content.admit(self.spec, slots, times, watermark, self.meta, valid)
+        admitted = time_content.admit(self.spec, slots, times, self.closed, self.meta, valid)
         self.meta = admitted.meta
         self.late += [rows[i] for i in np.flatnonzero(admitted.late)]
         self.log += [rows[i] for i in np.flatnonzero(admitted.accept)]
-        return fired
+        return [] if watermark is None else self._close(watermark)
 
     def flush(self) -> list[Window]:
         fired = self._close(END_OF_TIME)

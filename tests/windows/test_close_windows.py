@@ -61,17 +61,18 @@ def test_every_batch_closes_what_the_oracle_closes(
     for number, rows in enumerate(feed):
         expected = oracle.batch(rows, ticks[number])
         watermark, kept = oracle.watermark, rows
-        if watermark is not None:
-            got = close_windows(log, ["key"], spec, OUTPUTS, before, watermark)
-            assert_same(got, expected, [r for b in feed[:number] for r in b], spec)
-            if drop:  # what the caller does: dead panes leave the log, dead rows do not enter it
-                log = live(log, spec, watermark)
-                kept = [r for r in rows if spec.pane_of(r["time"]) >= needed_from(spec, watermark)]
-        else:
-            assert expected == []
+        if drop and before is not None:  # what the caller does: dead rows do not enter the log
+            kept = [r for r in rows if spec.pane_of(r["time"]) >= needed_from(spec, before)]
         log = shuffled(concat([log, lift(kept, spec, collide=collide)]), seed)
         if squeeze[number]:
             log = compact(log, ["key"], OUTPUTS)
+        if watermark is not None:
+            got = close_windows(log, ["key"], spec, OUTPUTS, before, watermark)
+            assert_same(got, expected, [r for b in feed[: number + 1] for r in b], spec)
+            if drop:  # and dead panes leave it
+                log = live(log, spec, watermark)
+        else:
+            assert expected == []
         before = watermark
     got = close_windows(log, ["key"], spec, OUTPUTS, before, END_OF_TIME)
     assert_same(got, oracle.flush(), [r for b in feed for r in b], spec)
@@ -166,17 +167,21 @@ def test_the_watermark_bounds_are_exclusive_below_and_inclusive_above() -> None:
 def test_a_late_row_still_counts_in_open_windows() -> None:
     # time   0    5    10   15
     # batch 0:           a        11, so W_1 = 11
-    # batch 1:       a            6: misses [0, 10) (closed at W_1), counts in [5, 15)
+    # batch 1:      a             5: just in time, [0, 10) closes at the end of this batch
+    # batch 2:       a            6: misses [0, 10), counts in [5, 15)
     spec = Time(us(10), us(5))
     oracle = Oracle(spec, OUTPUTS)
-    first, second = {"key": "a", "time": 11, "x": 1, "d": 1.0}, {"key": "a", "time": 6, "x": 1, "d": 1.0}
-    assert oracle.batch([first]) == []
-    assert oracle.batch([second]) == []
-    log = concat([lift([first], spec), lift([second], spec)])
+    rows = [{"key": "a", "time": t, "x": 1, "d": 1.0} for t in (11, 5, 6)]
+    fired = [[(r["start"], r["rows"]) for r in oracle.batch([row])] for row in rows]
+    assert fired == [[], [(0, 1)], []]
+    log = lift(rows[:2], spec)
+    got = close_windows(log, ["key"], spec, OUTPUTS, None, 11).to_pylist()
+    assert [(r["_ps_start"], r["_ps_rows"]) for r in got] == [(0, 1)]
+    log = concat([log, lift(rows[2:], spec)])
     got = close_windows(log, ["key"], spec, OUTPUTS, 11, END_OF_TIME).to_pylist()
-    assert [(r["_ps_start"], r["_ps_rows"]) for r in got] == [(5, 2), (10, 1)]
-    assert {(r["start"], r["rows"]) for r in oracle.flush()} == {(5, 2), (10, 1)}
-    assert oracle.late == [second]
+    assert [(r["_ps_start"], r["_ps_rows"]) for r in got] == [(5, 3), (10, 1)]
+    assert {(r["start"], r["rows"]) for r in oracle.flush()} == {(5, 3), (10, 1)}
+    assert oracle.late == rows[2:]
 
 
 def test_nan_and_infinity_touch_only_their_windows() -> None:

@@ -124,18 +124,19 @@ def test_no_rows() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     assert arrange(pa.table({"time": pa.array([], pa.int64())}), nothing, ["time"]).tolist() == []
     assert edges_of(nothing, 2).tolist() == [0, 0, 0]
-    split = watermark_split(nothing, 5, nothing.astype(bool))
+    split = watermark_split(nothing, 3, 5, nothing.astype(bool))
     assert len(split.released) == len(split.late) == len(split.waiting) == 0
 
 
-# time       4      5      6           watermark 5: what it has passed, times below it, is complete
-# waiting    goes   stays  stays
-# fresh      late   stays  stays
+# time       3      4      5           watermark 5, that of the batch before 4: what it has passed is what lies below
+# waiting           goes   stays
+# fresh      late   goes   stays
 def test_the_watermark_itself_has_not_passed() -> None:
-    times, fresh = np.array([4, 5, 6, 4, 5, 6]), np.arange(6) >= 3
-    split = watermark_split(times, 5, fresh)
-    assert np.flatnonzero(split.released).tolist() == [0]
-    assert np.flatnonzero(split.late).tolist() == [3]
-    valid = np.array([True, True, True, True, True, False])
-    assert np.flatnonzero(watermark_split(times, None, fresh, valid).late).tolist() == [5]
-    assert not watermark_split(times, None, fresh).released.any()
+    times, fresh = np.array([4, 5, 3, 4, 5]), np.arange(5) >= 2
+    split = watermark_split(times, 4, 5, fresh)
+    assert np.flatnonzero(split.released).tolist() == [0, 3]
+    assert np.flatnonzero(split.late).tolist() == [2]
+    valid = np.array([True, True, True, True, False])
+    assert np.flatnonzero(watermark_split(times, None, None, fresh, valid).late).tolist() == [4]
+    assert not watermark_split(times, None, None, fresh).released.any()
+    assert np.flatnonzero(watermark_split(times, None, 5, fresh).released).tolist() == [0, 2, 3]

@@ -61,9 +61,9 @@ def test_as_rows_come(kind: st.SearchStrategy[WindowSpec], data: st.DataObject, 
     assert seen(host.flush()) == seen(oracle.flush())
 
 
-# time        5 3 9 | 4 8 7 | 12 2 |             W of a batch = greatest time of those before - lateness
-# released          | 3     | 4 5 7   ...        in the order of time, then of the other columns
-# late                          2                below a W that has released others
+# time        5 3 9 | 4 8 7 | 12 2 |             lateness 2: W of a batch = greatest time of those before - 2
+# released          | 3 4 5 |      | 7 8 9       in the order of time, then of the other columns
+# late                         2                 below the W of the batch before, which has released others
 @FAST
 @given(spec=st.one_of(counts, everys), lateness=st.integers(0, 60), feed=feeds(), order=st.sampled_from([(), ("d",)]))
 def test_released_by_the_watermark(spec: Any, lateness: int, feed: list[Batch], order: tuple[str, ...]) -> None:

@@ -32,7 +32,7 @@ def specs(draw: st.DrawFn, late: bool = True) -> Time:
 
 # batch        b1        b2           b3
 # watermark    none      W1           W2        from the batches before
-# log          -         rows of b1   + b2      windows with V < end <= W close over the log, then the batch joins it
+# log          b1        + b2         + b3      the batch joins, late rows by the W before; then windows up to W close
 @FAST
 @given(spec=specs(), feed=feeds())
 def test_every_batch_closes_what_the_oracle_closes(spec: Time, feed: list[Batch]) -> None:
@@ -92,9 +92,19 @@ def test_an_origin_stands_once_the_watermark_has_passed_it() -> None:
 def test_a_key_may_begin_behind_the_watermark_while_its_window_is_open() -> None:
     host = TimeHost(Time(us(8), origin="first"))
     host.batch([row("a", 30)])
+    host.batch([])
     host.batch([row("b", 22), row("c", 23)])
     assert [(r["key"], r["time"]) for r in host.late] == [("b", 22)]
     assert [(w.key, w.start) for w in host.flush()] == [("a", 30), ("c", 23)]
+
+
+# the same without a batch between: no window was closed by 30 before b came, so its window closes with it
+def test_a_key_may_begin_in_the_batch_that_closes_its_window() -> None:
+    host = TimeHost(Time(us(8), origin="first"))
+    host.batch([row("a", 30)])
+    fired = host.batch([row("b", 22), row("c", 23)])
+    assert [(w.key, w.start) for w in fired] == [("b", 22)]
+    assert host.late == []
 
 
 # time            10        19                  b1; then W = 10: the origin 10 may still go down
@@ -112,14 +122,14 @@ def row(key: str, time: int) -> Row:
 
 
 # window     0   1   2   3   4   5
-# rows       x               x           the watermark passes 3: windows 1 and 2 leave only once 4 has a row
+# rows       x               x           the watermark passes 2: windows 1 and 2 leave only once 4 has a row
 def test_an_empty_window_waits_for_a_later_row() -> None:
     host = TimeHost(Time(us(10), empty=True))
     starts = [
         [w.start for w in host.batch(batch, tick)]
         for batch, tick in [([row("a", 5)], None), ([], 35), ([row("a", 45)], 36), ([], 40), ([], 60)]
     ]
-    assert starts == [[], [0], [], [10, 20, 30], [40]]
+    assert starts == [[], [0], [10, 20], [30], [40]]
 
 
 def test_a_gap_of_millions_of_empty_windows_is_an_error() -> None:

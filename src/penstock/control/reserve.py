@@ -9,7 +9,7 @@ a, the room is what makes
     a / rate + price (H + 2) / H P(a)
 
 least: the newsvendor's problem with a learnt demand. What was seen at other levels counts less (a burst on top of a
-burst is rare), and a burst seen only once is no habit yet: P counts it as a quarter.
+burst is rare), and a burst seen only once is no habit yet: P counts it for less than one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from collections import deque
 from penstock.control.checks import above, at_least
 
 _MEMORY = 240  # intervals remembered
-_CALM = 20.0  # intervals without a burst that are assumed before the first measurement
+_CALM = 10.0  # intervals without a burst that are assumed before the first measurement
+_ONCE = 0.6  # what a burst counts for that was seen only once
 _LIKE = 0.25  # levels within a factor e^0.25 = 1.3 count as alike
 
 
@@ -29,9 +30,9 @@ class Reserve:
 
     >>> reserve = Reserve(price=20.0)
     >>> for _ in range(4):
-    ...     for rate in [100.0] * 10 + [180.0] * 2:
-    ...         reserve.add(rate, forecast=100.0 if rate < 150.0 else 180.0, horizon=2)
-    >>> 70.0 <= reserve.room(100.0, 2) <= 80.0, reserve.room(180.0, 2)
+    ...     for rate in [100.0] * 10 + [250.0] * 2:
+    ...         reserve.add(rate, forecast=rate, horizon=2)
+    >>> 140.0 <= reserve.room(100.0, 2) <= 150.0, reserve.room(250.0, 2)
     (True, 0.0)
     """
 
@@ -85,9 +86,13 @@ class Reserve:
         return best
 
     def explained(self) -> None:
-        """The bursts so far have turned out to follow a rule that a forecast knows: no room is needed for them.
+        """The jumps so far have turned out to follow a rule that a forecast knows: no room is needed for them.
 
-        >>> Reserve().explained()
+        >>> reserve = Reserve()
+        >>> for rate in (100.0, 100.0, 180.0, 100.0, 100.0, 180.0, 100.0):
+        ...     reserve.add(rate, 100.0, 1)
+        >>> reserve.explained(); reserve.room(100.0, 1)
+        0.0
         """
         self._samples = deque(((level, min(excess, 0.0)) for level, excess in self._samples), maxlen=_MEMORY)
 
@@ -111,7 +116,7 @@ class Reserve:
         self, room: float, alike: list[tuple[float, float]], weight: float, level: float, horizon: int, slack: float
     ) -> float:
         events = sum(w for w, excess in alike if excess > room + slack) / horizon
-        counted = max(events - 1.0, 0.0) + 0.25 * min(events, 1.0)
+        counted = events - (1.0 - _ONCE) * min(events, 1.0)
         return room / level + self.price * (horizon + 2) * counted / weight
 
 

@@ -24,6 +24,12 @@ def choose(
     'native'
     >>> choose(Time("10 s"), outputs, has_function=False, pattern="key")
     'content'
+    >>> from penstock.windows.aggregates import Aggregate, quantile
+    >>> own = Aggregate(lambda c: c["x"], lambda a, b: a[0] * b[0], lambda s: s[0], columns="x")
+    >>> choose(Time("10 s", "1 s"), bind({"p": own}, {"x": "double"}), has_function=False, pattern=None)
+    'panes'
+    >>> choose(Time("10 s", "1 s"), bind({"m": quantile("x", 0.5)}, {"x": "double"}), has_function=False, pattern=None)
+    'content'
     >>> choose(Time("10 s"), (), has_function=True, pattern="pane")
     Traceback (most recent call last):
     ...
@@ -46,7 +52,9 @@ says no such thing. Remedy: pass pane= and combine= to apply(), or leave pattern
         return "panes"
     if has_function or pattern == "key" or not has_fixed_panes(spec):
         return "content"
-    return "native" if all(output.native for output in aggregates) else "content"
+    if all(output.native for output in aggregates):
+        return "native"
+    return "panes" if all(output.decomposable for output in aggregates) else "content"
 
 
 def has_fixed_panes(spec: Any) -> bool:

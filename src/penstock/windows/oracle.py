@@ -2,7 +2,8 @@
 
 It keeps the raw rows of every open window and adds them up when the window closes, as Spark's own
 `groupBy(key, window(...))` means it. Watermark rule (Spark's append mode): in batch i the watermark W_i comes from the
-batches before it; a row is added to those of its windows with end > W_i; then the windows with end <= W_i are emitted.
+batches before it; a row is added to those of its windows with end > W_(i-1), which are the ones not emitted yet; then
+the windows with end <= W_i are emitted.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ class Oracle:
     >>> oracle = Oracle(Time("10 us"), bind({"n": count()}, {}))
     >>> oracle.batch([{"key": "a", "time": 1}, {"key": "a", "time": 12}])
     []
-    >>> oracle.batch([{"key": "a", "time": 3}])  # too late: [0, 10) closes now, with the rows of the batch before
-    [{'key': 'a', 'start': 0, 'end': 10, 'rows': 1, 'n': 1}]
+    >>> oracle.batch([{"key": "a", "time": 3}])  # just in time: [0, 10) closes now, with the rows of this batch
+    [{'key': 'a', 'start': 0, 'end': 10, 'rows': 2, 'n': 2}]
+    >>> oracle.batch([{"key": "a", "time": 4}])  # too late
+    []
     >>> oracle.flush(), len(oracle.late)
     ([{'key': 'a', 'start': 10, 'end': 20, 'rows': 1, 'n': 1}], 1)
     """
@@ -40,11 +43,12 @@ class Oracle:
     def batch(self, rows: Iterable[Row], tick: int | None = None) -> list[dict[str, Any]]:
         """Take rows with `key`, `time` and values; return the windows that close. A tick raises the watermark."""
         known = [] if self._highest is None else [self._highest - self.spec.lateness_us]
+        closed = self.watermark
         self.watermark = max([w for w in (self.watermark, tick, *known) if w is not None], default=None)
         for row in rows:
             missed = row["time"] is None
             for start in [] if missed else self._starts(row["time"]):
-                if self.watermark is not None and start + self.spec.size_us <= self.watermark:
+                if closed is not None and start + self.spec.size_us <= closed:
                     missed = True
                 else:
                     self._windows.setdefault((row["key"], start), []).append(row)

@@ -80,18 +80,16 @@ class OrderedOracle:
         """Take rows with `key`, `time` and values; return the windows that fire."""
         if not self.ordered_by_time:
             return self._take(rows)
+        released = self.watermark.value  # what the batch before released: a row behind it comes too late
         watermark = self.watermark.next_batch(tick)
-        waiting = []
         for row in rows:
-            if row["time"] is None or (watermark is not None and row["time"] < watermark):
+            if row["time"] is None or (released is not None and row["time"] < released):
                 self.late.append(row)
             else:
-                waiting.append(row)
+                self._waiting.append(row)
             if row["time"] is not None:
                 self.watermark.saw(row["time"])
-        fired = [] if watermark is None else self._release(watermark)
-        self._waiting += waiting
-        return fired
+        return [] if watermark is None else self._release(watermark)
 
     def flush(self) -> list[Window]:
         """End the stream: take the tuples that still wait."""

@@ -1,7 +1,8 @@
 """The sequential operator for Time windows over content, also with origin="first" and empty=True: by definition.
 
-It keeps every accepted row with the watermark under which it came. A window [start, end) of a key holds the rows with
-start <= time < end that came before it was over, and fires in the first batch whose watermark has reached its end.
+It keeps every accepted row with the watermark up to which windows had fired when it came: that of the batch before. A
+window [start, end) of a key holds the rows with start <= time < end that came before it fired, and fires at the end of
+the first batch whose watermark has reached its end.
 """
 
 from __future__ import annotations
@@ -36,27 +37,27 @@ class TimeOracle:
 
     def batch(self, rows: Iterable[Row], tick: int | None = None) -> list[Window]:
         """Take rows with `key`, `time` and values; return the windows that close."""
+        closed = self.watermark.value
         watermark = self.watermark.next_batch(tick)
-        fired = [] if watermark is None else self._close(watermark)
         rows = list(rows)
         if self.spec.from_first:
-            self._move_origins([row for row in rows if row["time"] is not None], watermark)
+            self._move_origins([row for row in rows if row["time"] is not None], closed)
         for row in rows:
-            self._accept(row, watermark)
-        return fired
+            self._accept(row, closed)
+        return [] if watermark is None else self._close(watermark)
 
     def flush(self) -> list[Window]:
         """End the stream: return all windows that are still open."""
         return self._close(END_OF_TIME)
 
-    def _move_origins(self, rows: list[Row], watermark: int | None) -> None:
-        stands = {key for key, origin in self._origin.items() if watermark is not None and origin < watermark}
+    def _move_origins(self, rows: list[Row], closed: int | None) -> None:
+        stands = {key for key, origin in self._origin.items() if closed is not None and origin < closed}
         for row in rows:
-            over = watermark is not None and row["time"] + self.spec.size_us <= watermark
+            over = closed is not None and row["time"] + self.spec.size_us <= closed
             if row["key"] not in stands and not over:
                 self._origin[row["key"]] = min(row["time"], self._origin.get(row["key"], row["time"]))
 
-    def _accept(self, row: Row, watermark: int | None) -> None:
+    def _accept(self, row: Row, closed: int | None) -> None:
         time = row["time"]
         if time is None:
             self.late.append(row)
@@ -67,9 +68,9 @@ class TimeOracle:
             self.late.append(row)
             return
         ends = [self._start(origin, k) + self.spec.size_us for k in self._windows_of(time, origin)]
-        if watermark is not None and any(end <= watermark for end in ends):
+        if closed is not None and any(end <= closed for end in ends):
             self.late.append(row)
-        self._rows.setdefault(row["key"], []).append((row, watermark))
+        self._rows.setdefault(row["key"], []).append((row, closed))
 
     def _windows_of(self, time: int, origin: int) -> Iterator[int]:
         k = (time - origin) // self.spec.slide_us

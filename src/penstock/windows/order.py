@@ -34,22 +34,24 @@ class Split:
     late: Flags
 
 
-def watermark_split(times: Longs, watermark: int | None, fresh: Flags, valid: Flags | None = None) -> Split:
+def watermark_split(
+    times: Longs, before: int | None, watermark: int | None, fresh: Flags, valid: Flags | None = None
+) -> Split:
     """Sort out the waiting rows and the fresh ones of a batch, for kinds that take rows in event-time order.
 
-    The watermark comes from the batches before, so what it passes is complete: waiting rows with time < watermark are
-    released. A fresh row with time < watermark would have had to be released before others that were: it is late. So
-    is a row without a time (`valid` False). END_OF_TIME releases all that wait. None: there is no watermark yet.
+    Rows with time < watermark are released, the batch's own too. `before` is the watermark of the batch before: a fresh
+    row with time < before would have had to be released ahead of others that were, so it is late. So is a row without
+    a time (`valid` False). END_OF_TIME releases all that wait. None: there is no watermark yet.
 
-    >>> split = watermark_split(np.array([3, 9, 3, 9]), 5, fresh=np.array([False, False, True, True]))
-    >>> split.released, split.waiting, split.late
-    (array([ True, False, False, False]), array([False,  True, False,  True]), array([False, False,  True, False]))
+    >>> split = watermark_split(np.array([3, 9, 1, 3, 9]), 2, 5, fresh=np.arange(5) >= 2)
+    >>> [np.flatnonzero(rows).tolist() for rows in (split.released, split.waiting, split.late)]
+    [[0, 3], [1, 4], [2]]
     """
-    passed = np.zeros(len(times), dtype=np.bool_) if watermark is None else times < watermark
-    late = fresh & passed
+    nothing = np.zeros(len(times), dtype=np.bool_)
+    late = nothing if before is None else fresh & (times < before)
     if valid is not None:
-        late |= ~valid
-    released = passed & ~late
+        late = late | ~valid
+    released = nothing if watermark is None else (times < watermark) & ~late
     return Split(released, ~released & ~late, late)
 
 
@@ -119,7 +121,8 @@ def _refine(rows: Longs, group: Longs, codes: Longs) -> tuple[Longs, Longs]:
         least, most = 0, int(codes.max())
     place = group * (most - least + 1) + (codes - least)
     if (place[1:] < place[:-1]).any():  # often they stand in order already
-        by = np.argsort(place, kind="stable")
+        small = int(place.max()) < 2**16 and int(place.min()) >= 0
+        by = np.argsort(place.astype(np.uint16) if small else place, kind="stable")  # 16 bits: a radix sort
         rows, place = rows[by], place[by]
     return rows.copy(), np.cumsum(np.append(False, place[1:] != place[:-1]))
 

@@ -3,10 +3,11 @@
 The log is an Arrow table with one row per (key, pane) and batch: `_ps_hash`, the key columns, `_ps_pane`, the partials.
 Rows of the same (key, pane) combine. Empty panes are never written, and no step below depends on how many there are.
 
-**The protocol of a batch** with watermark W (from the batches before it) and V the watermark before that: first
-`close_windows(log, ..., closed_upto=V, watermark=W)`, *then* append the batch's pane rows. The other way round, a late
-row would be counted in a window that closes in its own batch, which Spark does not do. A row of an earlier batch cannot
-be late for a window that closes now, and a row late for a closed window cannot reopen it: pane rows need no mark of it.
+**The protocol of a batch** with watermark W (from the batches before it) and V the watermark of the batch before: the
+batch's pane rows join the log, except those whose windows have all closed (end <= V); *then* windows close,
+`close_windows(log, ..., closed_upto=V, watermark=W)`. This is Spark's rule: rows are filtered by V, windows are evicted
+by W. A window that closes now holds rows of this very batch, and no row comes later, for W is the next batch's V. A row
+late for a closed window cannot reopen it, so pane rows need no mark of being late.
 
 **Which windows exist, and which rows they hold, without a search.** Let the sorted panes of one key be p_1 < p_2 < ...
 With r panes per window and dp per slide, pane p lies in windows first(p) .. last(p), where

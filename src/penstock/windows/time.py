@@ -4,11 +4,16 @@ Window k of `Time(size, slide)` is [start, end) with start = origin + k * slide 
 integer k (event times before the origin have negative k: all divisions floor). This is Spark's `window()` and, with
 k = i - 1, thesis 002's expressions (16) and (17).
 
-Panes (thesis 000 section 4.5, pane farming; 002 calls them chunks): with g = gcd(size, slide), pane q is
-[origin + q*g, origin + (q+1)*g). No window boundary lies strictly inside a pane: it is wholly in a window or out of it.
+Panes (thesis 000 section 4.5, pane farming; 002 calls them chunks) are pieces of time such that no window boundary lies
+strictly inside one: it is wholly in a window or out of it. The thesis cuts at every gcd(size, slide). Boundaries lie
+only at k * slide (starts) and k * slide + rest, rest = size mod slide (ends), so each slide needs two pieces at most,
+of unequal length: *pairs* (Krishnamurthy, Wu and Franklin, SIGMOD 2006). With rest = 0, or slide = 2 * gcd, they are
+the thesis's panes; else they are fewer: size 10 s and slide 999 ms have 2 per slide where the gcd, 1 ms, makes 999.
 
-    r  = size / g      panes per window            window k = panes k*dp .. k*dp + r - 1
-    dp = slide / g     panes between two starts     (slide > size: dp > r, and the panes between belong to no window)
+    dp = 1, or 2 if rest > 0        panes per slide
+    pane q starts at                origin + floor(q / dp) * slide + (q mod dp) * rest
+    r  = dp * floor(size / slide) + [rest > 0]      panes per window
+    window k = panes k*dp .. k*dp + r - 1           (slide > size: r = 1, and every other pane is in no window)
 
 Three more ways to write them, for which the arithmetic below is not enough and raw rows are kept (`needs_content`):
 `every=n` (`windows/every.py`), `origin="first"` (the grid starts at each key's least event time) and `empty=True` (also
@@ -17,7 +22,6 @@ the windows without rows between two that have some), both in `windows/time_cont
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -51,8 +55,8 @@ class Time:
     >>> Time("1 minute") == Time("60 s", slide="60 s")
     True
     >>> sliding = Time("10 s", slide="4 s")
-    >>> sliding.pane_us, sliding.panes_per_window, sliding.panes_per_slide
-    (2000000, 5, 2)
+    >>> sliding.panes_per_window, sliding.panes_per_slide
+    (5, 2)
     >>> Time("10 s", slide="1 s", every=5)
     Traceback (most recent call last):
     ...
@@ -208,27 +212,43 @@ class Time:
     # --- panes -----------------------------------------------------------------------------------------------------
 
     @property
-    def pane_us(self) -> int:
-        """Return g = gcd(size, slide): the longest pane that no window boundary cuts (000 section 4.5)."""
-        return math.gcd(self.size_us, self.slide_us)
+    def rest_us(self) -> int:
+        """Return size mod slide: where, after a window's start, others end."""
+        return self.size_us % self.slide_us
 
     @property
     def panes_per_window(self) -> int:
-        """Return r = size / g."""
-        return self.size_us // self.pane_us
+        """Return r, the panes of a window."""
+        return self.panes_per_slide * (self.size_us // self.slide_us) + (self.rest_us > 0)
 
     @property
     def panes_per_slide(self) -> int:
-        """Return dp = slide / g."""
-        return self.slide_us // self.pane_us
+        """Return dp, the panes between the starts of two windows: two where windows end between them."""
+        return 2 if self.rest_us else 1
 
     def pane_of(self, time: Ints) -> Ints:
         """Return the pane that holds `time`; panes count from the origin.
 
         >>> Time("10 us", slide="4 us").pane_of(np.array([-1, 0, 3]))
         array([-1,  0,  1])
+        >>> Time("10 us", slide="7 us").pane_of(np.array([-1, 0, 2, 3, 6, 7]))  # cut at 0, 3, 7, 10, ...
+        array([-1,  0,  0,  1,  1,  2])
         """
-        return (time - self.origin_us) // self.pane_us
+        since = time - self.origin_us
+        if not self.rest_us:
+            return since // self.slide_us
+        # starts up to `since`, and ends up to it: both count a cut
+        return since // self.slide_us + (since - self.rest_us) // self.slide_us + 1
+
+    def start_of_pane(self, pane: Ints) -> Ints:
+        """Return the first microsecond of a pane; it ends where the next one starts.
+
+        >>> Time("10 us", slide="7 us").start_of_pane(np.array([-1, 0, 1, 2]))
+        array([-4,  0,  3,  7])
+        """
+        if not self.rest_us:
+            return self.start_of(pane)
+        return self.start_of(pane // 2) + pane % 2 * self.rest_us
 
     def first_window_of_pane(self, pane: Ints) -> Ints:
         """Return the least k whose window covers the pane; more than `last_window_of_pane` if none does.

@@ -1,8 +1,8 @@
 """Time windows over raw rows: which ranges of arranged rows close, for whole-content functions and the theses' windows.
 
 Rows stand per key by (event time, ...) in the log of open rows. **The protocol of a batch** with watermark W (from the
-batches before) and V the one before that is that of `windows/panes.py`: first `advance` over the log (windows with
-V < end <= W fire, dead rows leave), *then* `admit` the batch's rows, then append those it lets in.
+batches before) and V that of the batch before is the one of `windows/panes.py`: `admit` sorts the batch's rows out by V
+and those it lets in join the log, *then* `advance` over the log: windows with V < end <= W fire, dead rows leave.
 
 **Ranges without a search.** The sorted times of a key play the part of the panes there: with first(t) and last(t) the
 least and the greatest window that holds t, row i is the *first* one in exactly the windows
@@ -15,8 +15,8 @@ Repeating each row by the length of its run, once by each family, gives lo and h
 A row in a gap has first = last + 1: its runs are empty, and it cuts no run of its neighbours short.
 
 **origin="first"**: window k >= 0 of a key is [o + k * slide, o + k * slide + size), o its least event time. In a stream
-o may still go down while the watermark has not passed it (o >= W); once o < W it stands for ever and an earlier row is
-late. A row that comes before o stands is late iff even a window that started with it would be over (time + size <= W).
+o may still go down while no watermark has passed it (o >= V); once o < V it stands for ever and an earlier row is
+late. A row that comes before o stands is late iff even a window that started with it would be over (time + size <= V).
 Meta: `origin`, `has_origin`, to be kept as long as the key (the grid would move otherwise).
 
 **empty=True**: the windows without rows between two that have some. One leaves as soon as it is closed and a row of a
@@ -66,7 +66,7 @@ class Admitted:
 def admit(
     spec: Time, slots: Longs, times: Longs, watermark: int | None, meta: Meta, valid: Flags | None = None
 ) -> Admitted:
-    """Sort out fresh rows, in any order, after `advance` with the same watermark; where not `valid`, the time is null.
+    """Sort out fresh rows, in any order, by the watermark of the batch before; where not `valid`, the time is null.
 
     >>> plain = admit(Time("10 us", slide="4 us"), np.array([0, 0, 0]), np.array([1, 9, 10]), 10, {})
     >>> plain.accept, plain.late
@@ -105,7 +105,7 @@ def fire_time(
     """Return the windows with rows and closed_upto < end <= watermark, over rows sorted by (key, time).
 
     `closed_upto` None = none closed yet; `first` holds each key's origin where the spec says origin="first". The times
-    must be those of the log (rows of this batch not yet appended).
+    are those of the log, the batch's rows among them.
 
     >>> times = np.array([1, 5, 12, 3])
     >>> fired = fire_time(Time("10 us", slide="4 us"), np.array([0, 3, 4]), times, None, 12)

@@ -1,19 +1,30 @@
-"""`penstock simulate SCENARIO [--policy P] [--seed N] [--json FILE] [--plot FILE]`."""
+"""`penstock simulate SCENARIO [--policy P] [--seed N] [--json FILE] [--plot FILE]`; `list` names the scenarios."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.apps.simulate import compare as comparison
 from penstock.apps.simulate.plot import plot as draw
+from penstock.apps.simulate.plot import require_matplotlib
 from penstock.apps.simulate.report import compare_text, text
-from penstock.apps.simulate.scenarios import NAMES, Results, scenario
+from penstock.apps.simulate.scenarios import NAMES, SCENARIOS, Results, scenario
 from penstock.control.policies import registry
 from penstock.engine.sim.loads import SHAPES
 from penstock.engine.sim.measures import Row
 from penstock.errors import FlowError
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """How much `compare` runs."""
+
+    seed: int
+    seeds: int
+    processes: int
 
 
 def main(
@@ -28,21 +39,27 @@ def main(
 ) -> int:
     """Run a scenario, print its report, and write rows and picture where asked; returns the exit code.
 
-    `policy` runs one policy (or several, with commas) instead of the scenario's own; `seeds` is for `compare` only: how
-    many seeds each shape is run with (10 if left out, 1 if a seed is meant by `seed`).
+    `policy` runs one policy (or several, with commas) instead of the scenario's own. `seeds` and `processes` are for
+    `compare`: how many seeds each shape is run with, from `seed` on (10 if left out), and in how many processes.
 
-    >>> main("spar-bzip2", policy="adaptive")  # doctest: +ELLIPSIS
-    spar-bzip2 (simulated, seed 1)
+    >>> main("spar-lane", policy="adaptive")  # doctest: +ELLIPSIS
+    spar-lane (simulated, seed 1)
     ...
     0
     """
+    if name == "list":
+        print(listing())
+        return 0
     if name not in NAMES:
         raise FlowError(f"scenario '{name}'", "there is no such scenario", "use one of " + ", ".join(NAMES))
     chosen = None if policy is None else tuple(p.strip() for p in policy.split(","))
     for one in chosen or ():
         registry.entry_of(one)  # a wrong name is refused before anything is run
+    if plot_path is not None:
+        require_matplotlib()  # the same for a picture that cannot be drawn
     if name == "compare":
-        rows, results = _compare(chosen, seed, seeds, processes, traces=plot_path is not None)
+        extent = _Extent(seed, len(comparison.SEEDS) if seeds is None else seeds, processes)
+        rows, results = _compare(chosen, extent, traces=plot_path is not None)
         print(compare_text(rows))
     else:
         plan = scenario(name)
@@ -56,12 +73,21 @@ def main(
     return 0
 
 
-def _compare(
-    chosen: Sequence[str] | None, seed: int, seeds: int | None, processes: int, *, traces: bool
-) -> tuple[list[Row], Results]:
-    """All policies over all shapes; with `traces`, ours on every shape for the picture."""
+def listing() -> str:
+    """The scenarios, one line each.
+
+    >>> "primetest" in listing() and "compare" in listing()
+    True
+    """
+    lines = [f"{s.name:<16} {s.about}; policies: {', '.join(s.policies)}" for s in SCENARIOS.values()]
+    lines.append(f"{'compare':<16} all policies over {len(SHAPES)} load shapes: {', '.join(SHAPES)}")
+    return "\n".join(lines)
+
+
+def _compare(chosen: Sequence[str] | None, extent: _Extent, *, traces: bool) -> tuple[list[Row], Results]:
+    """All policies over all shapes; with `traces`, the first policy on some shapes for the picture."""
     policies = chosen or (comparison.OURS, *comparison.CAUSAL, *comparison.KNOWING)
-    count = seeds if seeds is not None else len(comparison.SEEDS)
-    rows = comparison.compare(policies, tuple(SHAPES), range(seed, seed + count), processes=processes)
-    results = [comparison.measured(shape, policies[0], seed) for shape in list(SHAPES)[:6]] if traces else []
-    return rows, results
+    seeds = range(extent.seed, extent.seed + extent.seeds)
+    rows = comparison.compare(policies, tuple(SHAPES), seeds, processes=extent.processes)
+    shown = list(SHAPES)[:6] if traces else []
+    return rows, [comparison.measured(shape, policies[0], extent.seed) for shape in shown]

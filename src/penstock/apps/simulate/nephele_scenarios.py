@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,26 +26,28 @@ _PER_STEP_S = 60.0
 def stair_case(sources: int, peak: int = 80, down: bool = True) -> Load:
     """Warm-up, increment, plateau and decrement in steps of 10 000 items/s per source, a minute each (001, 5.1.2).
 
+    The decrement begins with a step at the peak: 17 minutes are what the thesis' worker-hours add up to (`frozen`).
+
     >>> stair_case(32).duration_s, stair_case(32).peak()
-    (960.0, 2560000.0)
+    (1020.0, 2560000.0)
     """
     levels = [10, *range(20, peak + 1, 10)]
     if down:
-        levels += [peak, *range(peak - 10, 9, -10)]
+        levels += [peak, *range(peak, 9, -10)]
     at = [(_PER_STEP_S * i, 1000.0 * sources * level) for i, level in enumerate(levels)]
     return Load("stair case", _PER_STEP_S * len(levels), steps(at), events=tuple(t for t, _ in at[1:]))
 
 
-def prime_host(bound_ms: float, seed: int) -> StreamHost:
-    """PrimeTest with one bound from source to sink.
+def prime_host(bound_ms: float, seed: int, *, start: int | None = None, most_customers: int = 12_000) -> StreamHost:
+    """PrimeTest with one bound from source to sink; fewer customers drawn per second: quicker, with more scatter.
 
     >>> prime_host(20.0, 1).widths()
     {'tester': 128, 'sink': 32}
     """
     p = FROZEN.primetest
     tester = Operator(
-        "tester", p.service_s, p.service_cv, width=p.start, hi=392, ship_s=p.ship_s, net_s=p.net_s,
-        buffer_items=p.buffer_items, queue=p.queue, arrival_cv=p.arrival_cv,
+        "tester", p.service_s, p.service_cv, width=start or p.start, hi=392, ship_s=p.ship_s, net_s=p.net_s,
+        buffer_items=p.buffer_items, queue=p.queue, arrival_cv=p.arrival_cv, coalesce=p.coalesce,
     )  # fmt: skip
     sink = Operator(
         "sink", p.sink_s, 0.5, width=_SOURCES, lo=_SOURCES, hi=_SOURCES, inputs=("tester",), net_s=p.net_s,
@@ -55,8 +58,9 @@ def prime_host(bound_ms: float, seed: int) -> StreamHost:
     )
     bound = Bound("fast", (SOURCE, "tester", "sink"), mean_s=bound_ms / 1000.0)
     return StreamHost(
-        [tester, sink], stair_case(_SOURCES), seed=seed, bounds=(bound,), machine=machine, most_customers=12_000
-    )
+        [tester, sink], stair_case(_SOURCES), seed=seed, bounds=(bound,), machine=machine,
+        most_customers=most_customers,
+    )  # fmt: skip
 
 
 def prime_policy(name: str) -> Policy:
@@ -78,14 +82,15 @@ def primetest(policy: str, seed: int, bounds: Sequence[float] = PRIME_BOUNDS) ->
     for bound in bounds:
         trace = run(prime_host(bound, seed), prime_policy(policy))
         row = measure(trace, scenario="primetest", policy=policy, seed=seed, counted=("tester",), per_worker=4.0)
-        found.append((row, trace))
+        workers = (row.worker_hours or 0.0) + _SOURCES * trace.duration_s / 3600.0  # sources have workers of their own
+        found.append((replace(row, worker_hours=workers), trace))
     return found
 
 
 # --- four ways of shipping ------------------------------------------------------------------------------------------
 
 
-def batching_host(seed: int) -> StreamHost:
+def batching_host(seed: int, *, bound_ms: float = 20.0, load: Load | None = None) -> StreamHost:
     """The motivation experiment: 50 sources, 200 testers, a rate that rises until nothing keeps up.
 
     >>> batching_host(1).widths()["tester"]
@@ -94,16 +99,16 @@ def batching_host(seed: int) -> StreamHost:
     p = FROZEN.batching
     tester = Operator(
         "tester", p.service_s, p.service_cv, width=200, lo=200, hi=200, ship_s=p.ship_s, net_s=p.net_s,
-        buffer_items=p.buffer_items, queue=p.queue, arrival_cv=p.arrival_cv,
+        buffer_items=p.buffer_items, queue=p.queue, arrival_cv=p.arrival_cv, coalesce=p.coalesce,
     )  # fmt: skip
     sink = Operator(
         "sink", p.sink_s, 0.5, width=50, lo=50, hi=50, inputs=("tester",), net_s=p.net_s, ship_s=1e-6,
         buffer_items=p.buffer_items,
     )  # fmt: skip
-    bound = Bound("fast", (SOURCE, "tester", "sink"), mean_s=0.02)
+    bound = Bound("fast", (SOURCE, "tester", "sink"), mean_s=bound_ms / 1000.0)
     machine = Machine(sources=50, open_source=False)
     return StreamHost(
-        [tester, sink], stair_case(50, 80, down=False), seed=seed, bounds=(bound,), machine=machine,
+        [tester, sink], load or stair_case(50, 80, down=False), seed=seed, bounds=(bound,), machine=machine,
         most_customers=12_000,
     )  # fmt: skip
 
@@ -162,7 +167,7 @@ def tweets(seed: int) -> Load:
     return Load("tweets", 6000.0, rate, events=(2400.0,), selectivity=selectivity)
 
 
-def twitter_host(seed: int) -> StreamHost:
+def twitter_host(seed: int, load: Load | None = None) -> StreamHost:
     """TwitterSentiments: hot topics up to the merger's list (215 ms), sentiments of tweets (30 ms).
 
     >>> sorted(twitter_host(1).widths())
@@ -173,7 +178,14 @@ def twitter_host(seed: int) -> StreamHost:
     elastic: dict[str, Any] = {"width": 4, "hi": 100, "queue": p.queue, **common}
     operators = [
         Operator("topics", p.topics_s, p.service_cv, window_s=p.window_s, **elastic),
-        Operator("merger", p.merger_s, p.service_cv, inputs=("topics",), window_s=p.window_s, **common),
+        Operator(
+            "merger",
+            p.merger_s,
+            p.service_cv,
+            inputs=("topics",),
+            window_s=p.window_s,
+            **{**common, "net_s": p.net_s + p.list_s},
+        ),
         Operator("filter", p.filter_s, p.service_cv, selectivity=p.selectivity, **elastic),
         Operator("sentiment", p.sentiment_s, p.service_cv, inputs=("filter",), **elastic),
         Operator("sink", 0.0001, 0.5, inputs=("sentiment",), **common),
@@ -183,14 +195,23 @@ def twitter_host(seed: int) -> StreamHost:
         Bound("sentiment", (SOURCE, "filter", "sentiment", "sink"), mean_s=0.030),
     )
     machine = Machine(scale_up_s=p.scale_up_s, scale_down_s=p.scale_down_s, open_source=False, noise=p.noise)
-    return StreamHost(operators, tweets(seed), seed=seed, bounds=bounds, machine=machine, most_customers=8_000)
+    return StreamHost(operators, load or tweets(seed), seed=seed, bounds=bounds, machine=machine, most_customers=8_000)
+
+
+def twitter_policy(name: str) -> Policy:
+    """A policy for TwitterSentiments.
+
+    >>> type(twitter_policy("nephele")).__name__
+    'Nephele'
+    """
+    if name == "nephele":
+        return registry.make(name, elastic={"saturation": FROZEN.twitter.saturation})
+    return registry.make(name, peak_per_s=6734.0) if name == "peak-load" else registry.make(name)
 
 
 def twitter(policy: str, seed: int) -> list[tuple[Row, Trace]]:
     """TwitterSentiments under one policy: a row per constraint."""
-    elastic = {"saturation": FROZEN.primetest.saturation}
-    made = registry.make(policy, elastic=elastic) if policy == "nephele" else registry.make(policy)
-    trace = run(twitter_host(seed), made)
+    trace = run(twitter_host(seed), twitter_policy(policy))
     counted = ("topics", "filter", "sentiment")
     return [
         (
@@ -235,9 +256,17 @@ def video_host(seed: int) -> StreamHost:
     )
 
 
+def video_policy(name: str) -> Policy:
+    """A policy for Livestream: thesis 001's may chain, and scales nothing (codecs have state).
+
+    >>> type(video_policy("batching")).__name__
+    'AdaptiveBatching'
+    """
+    return registry.make(name, scaling=False, pipelines=[CHAIN]) if name == "nephele" else registry.make(name)
+
+
 def livestream(policy: str, seed: int) -> list[tuple[Row, Trace]]:
     """Livestream under output batching alone (`batching`) or with chaining (`nephele`), and others."""
-    made = registry.make(policy, scaling=False, pipelines=[CHAIN]) if policy == "nephele" else registry.make(policy)
-    trace = run(video_host(seed), made)
+    trace = run(video_host(seed), video_policy(policy))
     row = measure(trace, scenario="livestream", policy=policy, seed=seed, counted=CHAIN, per_worker=4.0, skip_s=30.0)
     return [(row, trace)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,22 +11,27 @@ from penstock.engine.sim.measures import Row
 from penstock.errors import FlowError
 
 
+def require_matplotlib() -> None:
+    """Refuse in one line, with what to install, where matplotlib is missing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise FlowError("simulate --plot", "matplotlib is not installed", "pip install 'penstock[plot]'")
+
+
 def plot(results: Sequence[tuple[Row, Trace]], path: str | Path) -> None:
-    """Draw the runs of a scenario below each other and write the picture; the file's ending decides its kind."""
-    try:
-        import matplotlib  # noqa: PLC0415 - optional, and slow to import
-    except ImportError as error:
-        raise FlowError("simulate --plot", "matplotlib is not installed", "pip install 'penstock[plot]'") from error
+    """Draw the runs of a scenario side by side and write the picture; the file's ending decides its kind."""
+    require_matplotlib()
+    import matplotlib  # noqa: PLC0415 - optional, and slow to import
+
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415
 
     shown = [(row, trace) for row, trace in results if trace.intervals][:6]
-    figure, axes = pyplot.subplots(
-        3, max(len(shown), 1), figsize=(5.0 * max(len(shown), 1), 7.5), squeeze=False, sharex="col"
-    )
+    count = max(len(shown), 1)
+    rows = 3 if any(trace.bounds for _, trace in shown) else 2  # without a bound there is no latency to show
+    figure, axes = pyplot.subplots(rows, count, figsize=(5.0 * count, 2.5 * rows), squeeze=False, sharex="col")
     for column, (row, trace) in enumerate(shown):
         time = [interval.end_s for interval in trace.intervals]
-        top, middle, bottom = axes[0][column], axes[1][column], axes[2][column]
+        top, middle = axes[0][column], axes[1][column]
         bound = "" if row.bound_ms is None else f", bound {row.bound_ms:g} ms"
         top.set_title(f"{row.scenario}, {row.policy}{bound} (simulated)", fontsize=9)
         top.plot(time, [interval.rate for interval in trace.intervals], color="tab:blue")
@@ -34,8 +40,9 @@ def plot(results: Sequence[tuple[Row, Trace]], path: str | Path) -> None:
             middle.step(time, [i.widths.get(name, 0) for i in trace.intervals], where="pre", label=name)
         middle.set_ylabel("width")
         middle.legend(fontsize=7)
-        _latency(bottom, row, trace, time)
-        bottom.set_xlabel("seconds")
+        if rows == 3:
+            _latency(axes[2][column], row, trace, time)
+        axes[-1][column].set_xlabel("seconds")
     figure.tight_layout()
     figure.savefig(str(path), dpi=110)
     pyplot.close(figure)

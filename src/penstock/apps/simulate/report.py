@@ -15,9 +15,9 @@ _COLUMNS = (
     ("fulfilled", "fulfilled", "{:.1%}"),
     ("mean_ms", "mean ms", "{:.1f}"),
     ("p95_ms", "p95 ms", "{:.0f}"),
-    ("subtask_hours", "subtask h", "{:.1f}"),
-    ("worker_hours", "worker h", "{:.1f}"),
-    ("throughput_per_s", "items/s", "{:.0f}"),
+    ("subtask_hours", "subtask h", ""),
+    ("worker_hours", "worker h", ""),
+    ("throughput_per_s", "items/s", ""),
     ("loss_vs_best_static", "loss %", "{:.2f}"),
     ("deciding_loss", "deciding %", "{:.2f}"),
     ("adding_percent", "adding %", "{:.2f}"),
@@ -27,6 +27,12 @@ _COLUMNS = (
     ("violations", "violations", "{:.0f}"),
 )
 
+_LEGEND = {
+    "loss_vs_best_static": "loss %: below the best static width of a program that neither measures nor regulates",
+    "deciding_loss": "deciding %: below the best static width of a program that measures as well",
+    "adding_percent": "adding %, removing %: share of the run for which changes of width stopped it",
+}
+
 
 def thesis_row(row: Row) -> Mapping[str, Any] | None:
     """What the thesis reports for the set-up and the policy of a row, under the row's field names; None if nothing.
@@ -34,7 +40,9 @@ def thesis_row(row: Row) -> Mapping[str, Any] | None:
     >>> thesis_row(Row("primetest", "nephele", 1, bound_ms=20.0))["subtask_hours"]
     50.8
     """
-    known = THESIS.get(row.scenario) or THESIS_FARM.get(row.scenario)
+    if row.scenario in THESIS_FARM:
+        return THESIS_FARM[row.scenario].get(row.policy)
+    known = THESIS.get(row.scenario)
     if known is None:
         return None
     if row.scenario == "primetest":
@@ -63,17 +71,36 @@ def text(rows: Sequence[Row]) -> str:
         lines.append("  " + f"{row.policy:<28}" + "".join(f"{_cell(row, c):>12}" for c in used))
         known = thesis_row(row)
         if known is None:
+            lines += _against(row, rows, used)
             continue
-        cells = [c[2].format(known[c[0]]) if known.get(c[0]) is not None else "" for c in used]
+        cells = [_written(known[c[0]], c[2]) if known.get(c[0]) is not None else "" for c in used]
         lines.append("    " + f"{'thesis':<26}" + "".join(f"{cell:>12}" for cell in cells))
         gaps = [_difference(getattr(row, c[0]), known.get(c[0]), c[0]) for c in used]
         lines.append("    " + f"{'difference':<26}" + "".join(f"{gap:>12}" for gap in gaps))
+    lines += [f"  {_LEGEND[name]}" for name, _, _ in used if name in _LEGEND]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _against(row: Row, rows: Sequence[Row], used: Sequence[tuple[str, str, str]]) -> list[str]:
+    """For ours: what differs from the thesis' own policy under the same bound."""
+    first = next((r for r in rows if r.bound_ms == row.bound_ms and r.policy == rows[0].policy), None)
+    if row.policy != OURS or first is None or first is row:
+        return []
+    gaps = [_difference(getattr(row, c[0]), getattr(first, c[0]), c[0]) for c in used if c[0] != "bound_ms"]
+    blank = [""] if used[0][0] == "bound_ms" else []
+    return ["    " + f"{'against ' + first.policy:<26}" + "".join(f"{gap:>12}" for gap in blank + gaps)]
 
 
 def _cell(row: Row, column: tuple[str, str, str]) -> str:
     value = getattr(row, column[0])
-    return "-" if value is None else column[2].format(value)
+    return "-" if value is None else _written(value, column[2])
+
+
+def _written(value: float, form: str) -> str:
+    """A value in a column's form; without one, with three digits that count."""
+    if form:
+        return form.format(value)
+    return f"{value:.{2 if abs(value) < 10 else 1 if abs(value) < 1000 else 0}f}"
 
 
 def _difference(here: float | None, there: float | None, name: str) -> str:
@@ -81,7 +108,7 @@ def _difference(here: float | None, there: float | None, name: str) -> str:
         return ""
     if name == "fulfilled":
         return f"{100.0 * (here - there):+.1f} points"
-    if name in ("loss_vs_best_static", "adding_percent", "removing_percent"):
+    if name in ("loss_vs_best_static", "deciding_loss", "adding_percent", "removing_percent"):
         return f"{here - there:+.1f} points"
     return f"{100.0 * (here / there - 1.0):+.1f}%" if there else ""
 

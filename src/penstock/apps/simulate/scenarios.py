@@ -38,12 +38,12 @@ _ALL = (
         "primetest",
         "001, section 5.3: a stair case of load, bounds of 20 to 100 ms",
         ("nephele", "adaptive"),
-        lambda p, s: nephele_scenarios.primetest(p, s),
+        nephele_scenarios.primetest,
     ),
     Scenario(
         "batching",
         "001, section 4.6: immediate, adaptive and full-buffer shipping while the load rises",
-        ("immediate", "batching", "ship-when-full"),
+        ("immediate", "batching", "ship-when-full", "adaptive"),
         nephele_scenarios.batching,
     ),
     Scenario(

@@ -33,6 +33,7 @@ class Row:
     runs: list[float] = field(default_factory=list)  # seconds, each
     beside: list[float] = field(default_factory=list)  # rows/s of Penstock, measured in turn with these runs
     note: str = ""
+    facts: dict[str, float] = field(default_factory=dict)  # what is not a speed: bytes, memory
 
     @staticmethod
     def of(

@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.bench.figures import Figure, Target, machine, table
 from penstock.bench.rates import NO_PROTOBUF, has_protobuf
 from penstock.bench.streams import Bench
-from penstock.bench.windows import peers, truth, tuples
+from penstock.bench.windows import peers, state, truth, tuples
 from penstock.bench.windows.data import Events
 from penstock.bench.windows.engines import Shape, duckdb_panes, penstock_frame, penstock_windows, spark_windows
 from penstock.bench.windows.flink import NOTE as FLINK_NOTE
@@ -25,7 +25,7 @@ from penstock.bench.windows.flink import Flink
 from penstock.bench.windows.journal import Journal, Row
 from penstock.bench.windows.peers import Arena, Effort, Player
 
-CASES = ("sweep", "dense", "python", "count", "batch", "reference")
+CASES = ("sweep", "dense", "python", "count", "batch", "reference", "state")
 PEERS = ("spark", "flink", "duckdb")
 
 FULL = Effort(rows=4_000_000, per_batch=1_000_000, batch_rows=16_000_000, at_least_s=60.0, runs=3)
@@ -37,6 +37,7 @@ SWEEP_SLIDES = (60_000, 30_000, 10_000, 5_000, 1_000, 500)
 DENSE_SLIDES = (10_000, 1_000, 100, 10)
 SIZES = {"sweep": 60_000, "dense": 10_000}
 QUICK_COUNTS = (1_000, 10_000, 100_000)
+STATE_KEYS, QUICK_STATE_KEYS = 1_000_000, 20_000
 
 
 def shapes(case: str) -> list[Shape]:
@@ -142,6 +143,10 @@ def units(arena: Arena, cases: tuple[str, ...], rivals: tuple[str, ...], quick: 
             arena.bench.say("  the batch case is NOT measured: its peer needs the package duckdb")
     if "reference" in cases:
         yield "reference", lambda: tuples.reference(arena)
+    if "state" in cases:
+        keys = QUICK_STATE_KEYS if quick else STATE_KEYS
+        yield "state-sparse", lambda: state.sparse(arena, keys)
+        yield "state-memory", lambda: state.peak_memory(arena, keys)
 
 
 def _sweep(arena: Arena, case: str, rivals: tuple[str, ...]) -> Iterator[Unit]:
@@ -207,7 +212,24 @@ def figures(rows: list[Row], cases: tuple[str, ...] = CASES) -> list[Figure]:
         ]
         found.append(Figure("reference <1000, 200>", "pane farming / key partitioning", "ratio", ratios,
                             Target(">=", 4.0)))  # fmt: skip
+    if "state" in cases:
+        found += _state_figures(rows)
     return found
+
+
+def _state_figures(rows: list[Row]) -> list[Figure]:
+    mine = {row.variant: row for row in rows if row.case == "state"}
+    sparse, full = mine.get("1 % of the keys"), mine.get("full batch")
+    some, share = list[float](), list[float]()
+    if sparse is not None and full is not None and full.seconds:
+        some = [sparse.facts["state_bytes"] / full.facts["state_bytes"]]
+        share = [seconds / full.seconds for seconds in sparse.runs]
+    peaks = [row.facts["peak_rss_mib"] for row in rows if row.case == "memory"]
+    return [
+        Figure("state", "bytes written, 1 % of the keys / all", "ratio", some, Target("<=", 0.03)),
+        Figure("state", "seconds, 1 % of the keys / all", "ratio", share, Target("<=", 0.05)),
+        Figure("state", "peak memory of the Python workers", "MiB", peaks, Target("<=", 2048.0)),
+    ]
 
 
 def _sweep_figures(case: str, rows: list[Row]) -> list[Figure]:

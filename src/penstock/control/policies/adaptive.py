@@ -12,7 +12,8 @@ from penstock.control.checks import above
 from penstock.control.decision import Decision
 from penstock.control.observation import Observation
 from penstock.control.policies.adaptive_batch import BatchPlanner
-from penstock.control.policies.adaptive_queue import QueuePlanner, mean_limit
+from penstock.control.policies.adaptive_paths import mean_limit
+from penstock.control.policies.adaptive_queue import QueuePlanner
 from penstock.control.policies.adaptive_search import Climber, GoalSeeker
 from penstock.control.policies.registry import Registration
 
@@ -56,12 +57,17 @@ class Adaptive:
         return self.climber.decide(observed, current)
 
 
+_OBSERVES = (
+    "width", "arrivals_per_s", "completed_per_s", "service_s", "service_cv", "arrival_cv", "wait_s", "batch_wait_s",
+    "queue_items", "utilisation", "skew", "latency_s", "bounds", "latency", "target_per_s", "fixed_s", "micro_batch",
+    "parallelism", "backlog_items",
+)  # fmt: skip
 REGISTRATIONS = (
     Registration(
         "adaptive",
         Adaptive,
         thesis="ours, with the models of 000 and 001",
-        observes=("everything but the names",),
+        observes=_OBSERVES,
         decides=("widths", "lifetimes", "lifetime_s"),
     ),
 )

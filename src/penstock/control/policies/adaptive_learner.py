@@ -14,6 +14,8 @@ from penstock.control.reserve import Reserve
 _CALM_CHANGE = 0.15  # a rate that moves less than this between intervals is calm
 _HOLD = 6  # intervals over which a lower need must have lasted
 _BRIEF = 2  # the same where changes have turned out to cost nothing
+_TRUST = 2  # jumps in a row that came when they were due, before one relies on it
+_SHORTEST = 0.15  # a jump is seen for at least this share of the interval in which it happens
 _SIGMAS = 2.6  # an interval's mean stays within so many deviations in 99.5 % of intervals
 
 
@@ -23,26 +25,31 @@ class Need:
 
     soon: float  # within the time it takes to react
     later: float  # a little further: what to widen to, once one has to
+    room: float  # more than that, for bursts that no forecast sees
     hot: float  # share of the hottest key
 
 
 class Learner:
-    """State of one operator, fed once per interval."""
+    """State of one operator, fed once per interval. `instant`: a decision works from the next interval on."""
 
-    def __init__(self, price: float) -> None:
+    def __init__(self, price: float, *, instant: bool = False) -> None:
         self.trend = Trend()
         self.reserve = Reserve(price=price)
         self.recurrence = Recurrence()
-        self.lag_s = 0.0
+        self._lag_s: float | None = 0.0 if instant else None
         self.wanted: deque[int] = deque(maxlen=_HOLD)
+        self.bare: deque[int] = deque(maxlen=_HOLD)  # the same without room for the stop of a change
         self._ordered: tuple[float, int] | None = None  # a widening under way: (when, to what)
         self._fit = 0.0  # log of measured wait / modelled wait
         self._stops = 0  # changes of width that were seen in calm
         self._stop = 0.0  # what a change of width adds to the mean wait of its interval, times 1 - rho
+        self.stop_guess_s = 0.0  # the same as long as no change was seen
         self._steps = 0
         self._regular = False  # whether jumps come at regular times just now
         self._jump: tuple[int, float, float] | None = None  # a jump under way: (step, rate before, most since)
         self._calm = 0
+        self.excess_s = 0.0  # subtask-seconds paid for more than what is needed but for the stop of a change
+        self.short = 0  # intervals in a row in which a few more subtasks would have been better
         self._last: OperatorView | None = None
         self.service_s = 0.0
 
@@ -55,29 +62,37 @@ class Learner:
         """A widening was asked for: the time until it works is the lag."""
         self._ordered = (now_s, width)
 
+    def lag_s(self, interval_s: float) -> float:
+        """Seconds from a decision until it works; as long as none was seen, a little more than an interval."""
+        return 1.5 * interval_s if self._lag_s is None else self._lag_s
+
+    def pending_s(self, now_s: float, interval_s: float) -> float:
+        """Seconds until a widening that was asked for works; 0 if there is none."""
+        return 0.0 if self._ordered is None else max(self._ordered[0] + self.lag_s(interval_s) - now_s, 0.0)
+
     def horizon(self, interval_s: float) -> int:
         """Intervals until a decision works: the lag, and the interval in which it is measured that it is needed."""
-        return 1 + steps_of(self.lag_s, interval_s)
+        return 1 + steps_of(self.lag_s(interval_s), interval_s)
 
     def add(self, view: OperatorView, now_s: float, interval_s: float) -> Need:
         """Take an interval's view; what is needed next."""
-        self._learn_lag(view, now_s)
+        self._learn_lag(view, now_s, interval_s)
         self._learn_stop(view)
         self._learn_fit(view)
-        self.service_s = view.service_s if view.completed_per_s * interval_s >= 20 or self.service_s == 0.0 else (
-            0.7 * self.service_s + 0.3 * view.service_s
-        )  # fmt: skip
-        rate = view.arrivals_per_s
+        self._learn_service(view, interval_s)
+        rate = self._rate_at_end(view, interval_s)
         horizon = self.horizon(interval_s)
         self._note_jump(rate)
         self.trend.add(rate)
         base = self.trend.level or 0.0
         due = self.recurrence.due(self._steps)
-        trusted = due is not None and self.recurrence.kept > 0
+        trusted = due is not None and self.recurrence.kept >= _TRUST
         if trusted and not self._regular:
             self.reserve.explained()
         self._regular = trusted
         coming = due[1] if due is not None and due[0] <= horizon + 1 else 0.0
+        if self._jump is not None:  # what was due has begun to come
+            coming = max(coming - max(rate - self._jump[1], 0.0), 0.0)
         fresh = self.reserve.fresh_base(horizon)
         if fresh is not None and self.reserve.fleeting():
             soon = later = fresh  # such jumps have been over before more capacity worked
@@ -89,7 +104,24 @@ class Learner:
         room = max(coming, 0.0 if trusted else self.reserve.room(soon, horizon))
         hot = (view.skew - 1.0) / (view.width - 1.0) if view.width > 1 and view.skew > 1.02 else 0.0
         self._last = view
-        return Need(soon + room, later + room, min(max(hot, 0.0), 1.0))
+        return Need(soon, later, room, min(max(hot, 0.0), 1.0))
+
+    def _rate_at_end(self, view: OperatorView, interval_s: float) -> float:
+        """The rate at the end of an interval: it is more than the mean if the load jumped in the middle of it.
+
+        From r to R for the last share f of the interval, with capacity c between them, the mean rose by f (R - r) and
+        the queue grew by f (R - c) per second: hence f (c - r) = rise - growth, and R = r + rise / f.
+        """
+        mean, last, before = view.arrivals_per_s, self._last, self.trend.level
+        if last is None or before is None or last.width != view.width or self.service_s <= 0.0:
+            return mean
+        rise = mean - before
+        growth = (view.queue_items - last.queue_items) / interval_s
+        spare = view.width / self.service_s - before
+        if rise <= 0.1 * before or growth <= 0.25 * rise or spare <= 0.05 * before:
+            return mean
+        share = min(max((rise - growth) / spare, _SHORTEST), 1.0)
+        return before + rise / share
 
     def _note_jump(self, rate: float) -> None:
         """Tell the recurrence about jumps, with their full size: a jump takes a few intervals to show."""
@@ -138,23 +170,47 @@ class Learner:
         that is P^2 / (2 (1 - rho) T) on average. P^2 / (2 T) is learnt.
         """
         utilisation = rate * self.service_s / width
-        return self._stop / (1.0 - utilisation) if utilisation < 1.0 else math.inf
+        stop = self._stop if self._stops else self.stop_guess_s
+        return stop / (1.0 - utilisation) if utilisation < 1.0 else math.inf
 
     def hold(self, width: int, rate: float, limit_s: float) -> int:
         """For how many intervals a lower need must have lasted: few where changes cost next to nothing."""
         cheap = self._stops > 0 and self.stop_at(width, rate) <= 0.03 * limit_s
         return _BRIEF if cheap else _HOLD
 
-    def _learn_lag(self, view: OperatorView, now_s: float) -> None:
+    def _learn_service(self, view: OperatorView, interval_s: float) -> None:
+        """The service time: averaged while it only scatters as means of so many items do, else as it is now."""
+        items = view.completed_per_s * interval_s
+        if view.service_s <= 0.0 or items <= 0.0:
+            return
+        scatters = max(3.0 * view.service_cv / math.sqrt(items), 0.02)
+        if self.service_s > 0.0 and abs(view.service_s / self.service_s - 1.0) <= scatters:
+            self.service_s += max(1.0 / (self._steps + 1), 0.15) * (view.service_s - self.service_s)
+        else:
+            self.service_s = view.service_s
+
+    def _learn_lag(self, view: OperatorView, now_s: float, interval_s: float) -> None:
+        """How long a widening took.
+
+        If there was more to do than could be done, the work tells when in the interval the new subtasks began: work =
+        (old width) t + (new width) (T - t). Otherwise it is only known that it was in this interval: towards its end.
+        """
         if self._ordered is None:
             return
         since, width = self._ordered
-        if view.width >= width:
-            took = max(now_s - since, 0.0)
-            self.lag_s = took if self.lag_s == 0.0 else 0.5 * (self.lag_s + took)
-            self._ordered = None
-        elif now_s - since > 120.0:
-            self._ordered = None
+        last = self._last
+        if view.width < width:
+            self._ordered = None if now_s - since > 120.0 else self._ordered
+            return
+        self._ordered = None
+        latest = max(now_s - since, 0.0)
+        if last is not None and last.width < view.width and view.wait_s > 0.1 * interval_s:
+            work = view.completed_per_s * view.service_s * interval_s
+            began = (view.width * interval_s - work) / (view.width - last.width)
+            exact = max(latest - interval_s, 0.0) + min(max(began, 0.0), interval_s)
+            self._lag_s = exact if self._lag_s is None else 0.5 * (self._lag_s + exact)
+        elif self._lag_s is None or not latest - interval_s <= self._lag_s <= latest:
+            self._lag_s = max(latest - 0.35 * interval_s, 0.0)
 
     def _learn_stop(self, view: OperatorView) -> None:
         """Compare an interval in which the width changed with what the model expects without the change."""
@@ -164,6 +220,11 @@ class Learner:
         if max(last.busiest, view.busiest) > 0.9 or view.skew > 1.3:
             return
         rate = max(view.arrivals_per_s, 1e-9)
+        before = self.fit * kingman_wait(
+            last.service_s, last.width / max(last.arrivals_per_s, 1e-9), last.arrival_cv, last.service_cv
+        )
+        if abs(rate - last.arrivals_per_s) > _CALM_CHANGE * rate or last.wait_s > 2.0 * before + last.service_s:
+            return  # the load moved too, or there was a backlog
         modelled = self.fit * kingman_wait(
             view.service_s, min(view.width, last.width) / rate, view.arrival_cv, view.service_cv
         )

@@ -8,23 +8,29 @@ possible for a while.
 
 **No goal** (`Climber`). A wider farm is not always faster: hyper-threads and shared links take their share. The climber
 tries a width and compares it with the old width just before and just after (the load drifts, so only neighbours in time
-can be compared), each over enough items to tell them apart, and keeps the new width only if the gain exceeds the noise.
+can be compared), in turns until they can be told apart, or until it does not matter: with d the logarithms of the
+ratios so far, m their mean and e its standard error, it adopts from m > 1.6 e, rejects from m < -e, and takes the
+better mean after `_ROUNDS` rounds.
 It first tries what leaves two hardware threads free (003, section 4.6), then the widest, then its neighbours; when none
-helps it rests, and tries the neighbours again, rarer each time.
+helps it rests, and tries the neighbours again, rarer each time. Speed has one top: where a width is no better, one
+further in that direction is not tried.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from dataclasses import dataclass, field, replace
 
 from penstock.control.decision import Decision
 from penstock.control.observation import Observation, OperatorView
+from penstock.control.policies.baseline_common import clamped
 
 _SETTLE = 1  # intervals after a change that are not believed
 _DOUBT = 5  # intervals: what did not help may have met a heavier load, so it is tried again
 _ENOUGH = 24  # items in a window that is compared
+_ROUNDS = 8  # comparisons of two widths after which the better mean is taken
 _LONGEST = 8  # intervals such a window takes at most
 
 
@@ -50,7 +56,7 @@ class GoalSeeker:
         for name, goal in observed.target_per_s.items():
             view = observed.operators.get(name)
             if view is not None and view.lo < view.hi and goal > 0.0:
-                widths[name] = self._width(view, goal, int(current.widths.get(name, view.width)))
+                widths[name] = clamped(view, self._width(view, goal, int(current.widths.get(name, view.width))))
         return replace(current, widths=widths)
 
     def _width(self, view: OperatorView, goal: float, ordered: int) -> int:
@@ -89,10 +95,10 @@ class _Climb:
     best: int
     candidates: list[int]
     trying: int = 0
-    phase: str = "base"  # base: measuring the best width; trial: another one; again: the best once more; rest
-    before: float = 0.0
-    tried: float = 0.0
-    noise: float = 0.0
+    phase: str = "base"  # base: measuring the best width; trial: another one; rest
+    before: float = 0.0  # rate of the best width in the window before the trial
+    tried: float = 0.0  # rate of the last trial, 0 if there was none
+    ratios: list[float] = field(default_factory=list)  # logarithms, of the trials so far
     items: float = 0.0  # of the window that is being measured
     busy_s: float = 0.0  # sum of items x seconds per item at one subtask
     spread: float = 0.0
@@ -112,7 +118,8 @@ class Climber:
         widths = dict(current.widths)
         for view in observed.operators.values():
             if view.lo < view.hi:
-                widths[view.name] = self._width(view, int(current.widths.get(view.name, view.width)), observed)
+                wanted = self._width(view, int(current.widths.get(view.name, view.width)), observed)
+                widths[view.name] = clamped(view, wanted)
         return replace(current, widths=widths)
 
     def _width(self, view: OperatorView, ordered: int, observed: Observation) -> int:
@@ -145,32 +152,40 @@ class Climber:
         noise = max(state.spread / math.sqrt(max(state.items, 1.0)), 0.02)
         state.items = state.busy_s = state.spread = 0.0
         state.intervals = 0
-        if state.phase == "base":
-            state.before, state.noise = rate, noise
-            return self._try_next(view, state)
+        if rate <= 0.0:
+            return width  # nothing came out: nothing is known
         if state.phase == "trial":
             state.tried = rate
-            gain = rate / max(state.before, 1e-12)
-            if gain > 1.15 + 2.0 * noise:  # too much to be drift
-                return self._adopt(view, state, rate)
-            if gain < 0.85 - 2.0 * noise:
-                return self._try_next(view, state)
-            state.phase = "again"
+            ratio = math.log(rate / state.before)
+            if abs(ratio) > 0.15 + 2.0 * noise:  # too much to be drift
+                return self._adopt(view, state, rate) if ratio > 0.0 else self._reject(view, state)
+            state.phase = "base"
             return state.best
-        gain = state.tried / max(math.sqrt(state.before * rate), 1e-12)
-        if gain > 1.0 + max(1.2 * state.noise, 0.01):
-            return self._adopt(view, state, state.tried)
+        if state.tried > 0.0:
+            state.ratios.append(math.log(state.tried / math.sqrt(state.before * rate)))
+            verdict = _told_apart(state.ratios, noise)
+            if verdict is not None:
+                state.before = rate
+                return self._adopt(view, state, state.tried) if verdict else self._reject(view, state)
+            state.before, state.phase = rate, "trial"
+            return state.trying
         state.before = rate
         return self._try_next(view, state)
 
     def _adopt(self, view: OperatorView, state: _Climb, rate: float) -> int:
         state.best, state.before = state.trying, rate
+        state.tried, state.ratios, state.phase = 0.0, [], "base"
         if not state.candidates:
             state.candidates = _neighbours(state.best, view)
-        state.phase = "base"
         return state.best
 
+    def _reject(self, view: OperatorView, state: _Climb) -> int:
+        wider = state.trying > state.best
+        state.candidates = [w for w in state.candidates if not (w > state.trying if wider else w < state.trying)]
+        return self._try_next(view, state)
+
     def _try_next(self, view: OperatorView, state: _Climb) -> int:
+        state.tried, state.ratios = 0.0, []
         while state.candidates:
             state.trying = state.candidates.pop(0)
             if state.trying != state.best:
@@ -179,6 +194,16 @@ class Climber:
         state.phase, state.rest = "rest", state.patience
         state.patience = min(2 * state.patience, 1000)
         return state.best
+
+
+def _told_apart(ratios: list[float], noise: float) -> bool | None:
+    """Whether a width is better, by the logarithms of its ratios to another; None if that cannot be said yet."""
+    count, mean = len(ratios), statistics.fmean(ratios)
+    spread = max(statistics.stdev(ratios), noise) if count > 2 else 2.0 * noise  # two tell little of their spread
+    error = spread / math.sqrt(count)
+    if mean > 1.6 * error or (count > 1 and mean < -error) or count >= _ROUNDS:
+        return mean > 0.0
+    return None
 
 
 def _neighbours(width: int, view: OperatorView) -> list[int]:

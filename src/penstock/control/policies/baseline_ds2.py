@@ -5,12 +5,14 @@ target rate, and each operator's output per input, in flow order:
 
     wanted_i = ceil(target rate into i / true rate of one instance of i)
 
-One decision, no history, no latency: it provides for the throughput exactly, so utilisation is near 1.
+One decision, no history, no latency: it provides for the throughput exactly, so utilisation is near 1. `ds2-roomy` is
+the same with a target utilisation of 0.75, as whoever has a latency to keep would set it.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from penstock.control.checks import above, at_least
 from penstock.control.decision import Decision
@@ -60,12 +62,13 @@ class DS2:
         return with_widths(current, widths)
 
 
+def _roomy(**params: Any) -> DS2:
+    """The same with room in every instance."""
+    return DS2(**{"utilisation": 0.75, **params})
+
+
+_OBSERVES = ("arrivals_per_s", "service_s")
 REGISTRATIONS = (
-    Registration(
-        "ds2",
-        DS2,
-        thesis="DS2 (OSDI 2018)",
-        observes=("arrivals_per_s", "service_s"),
-        decides=("widths",),
-    ),
+    Registration("ds2", DS2, thesis="DS2 (OSDI 2018)", observes=_OBSERVES, decides=("widths",)),
+    Registration("ds2-roomy", _roomy, thesis="DS2, utilisation 0.75", observes=_OBSERVES, decides=("widths",)),
 )

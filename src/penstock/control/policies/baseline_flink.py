@@ -102,7 +102,7 @@ class FlinkAutoscaler:
         if wish < ordered:
             if now < self._down_delay_s:
                 return ordered
-            return min(ordered, max(w for _, w in wishes))
+            return min(ordered, max((w for _, w in wishes), default=wish))
         return wish
 
 

@@ -5,7 +5,7 @@ With F the fixed cost of a batch, c the cost of a row, s the skew and p the widt
     w = F + n sum over operators of c s / p             (design, section 6: stages of a batch run one after another)
 
 and the next cut comes max(L, w) after this one. A row waits from its arrival to the cut and then for the whole batch.
-F and the costs of a scenario come from a measured run (`batch_calibration` in the application).
+F and the costs per row are for the caller to give: what a job's report shows as fixed and per-row time of its batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.control.decision import Decision
 from penstock.control.observation import Bound, Observation, OperatorView
-from penstock.engine.sim.checks import conserved
+from penstock.engine.sim.checks import conserved, little
 from penstock.engine.sim.loads import Load
 from penstock.engine.sim.spec import Operator
 
@@ -53,6 +53,7 @@ class BatchHost:
         self.cut_before = 0.0
         self.waiting = np.zeros((0, 2))  # (arrival, rows) not yet in a batch
         self.came = self.left = 0.0
+        self.area = self.spent = 0.0  # number inside over time, and times inside of those that left
         self._widths = {o.name: o.width for o in operators}
         self._paid: dict[str, float] = {}
 
@@ -74,8 +75,10 @@ class BatchHost:
         return dict(self._paid)
 
     def check(self) -> None:
-        """Rows in are rows out and rows waiting."""
+        """Rows in are rows out and rows waiting; the number inside integrates to the times inside (Little)."""
         conserved("micro-batches", self.came, self.left, float(self.waiting[:, 1].sum()))
+        still = float((self.waiting[:, 1] * (self.now - self.waiting[:, 0])).sum())
+        little("micro-batches", self.area, self.spent + still)
 
     def advance(self, decision: Decision) -> Observation:
         """Cut and run one batch; what it showed."""
@@ -94,6 +97,8 @@ class BatchHost:
         done = self.now + work
         following = max(done, self.now + max(decision.lifetime_s, 0.0))
         cycle = following - self.now
+        self.area += (self.came - self.left) * cycle - count * (following - done)
+        self.spent += float((rows * (done - arrivals)).sum())
         offered = self.came
         self._arrive(following)
         offered = (self.came - offered) / cycle
@@ -125,6 +130,7 @@ class BatchHost:
         at = self.now + (np.arange(steps) + 0.5) * length / steps
         rows = self.rng.poisson(np.maximum(self.load.rate(at), 0.0) * length / steps).astype(float)
         self.came += float(rows.sum())
+        self.area += float((rows * (until - at)).sum())
         self.waiting = np.concatenate([self.waiting, np.column_stack([at, rows])])
 
     def _cut(self, cap: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.control.decision import Decision
 from penstock.control.observation import Bound, Observation, OperatorView
-from penstock.engine.sim.checks import SimulationError
+from penstock.engine.sim.checks import SimulationError, little
 
 Floats = NDArray[np.float64]
 
@@ -102,6 +102,7 @@ class FarmHost:
         self.work = 0.0  # core-seconds done
         self.done = 0
         self.paused_s = self.added_s = self.removed_s = 0.0
+        self.area = self.spent = 0.0  # number inside over time, and times inside of those that left
         self._still = 0.0  # how long it will still stand
         self._paid = 0.0
 
@@ -123,9 +124,15 @@ class FarmHost:
         return {self.name: self._paid}
 
     def check(self) -> None:
-        """All items came out, and the work done is the work there was."""
+        """All items came out, the work done is the work there was, and Little's law holds.
+
+        Replicas are never idle but when the farm stands still, so the number inside is the width. An item that was
+        begun in one period and finished in another is counted with the speed of the latter: hence the tolerance.
+        """
         if self.done != self.costs.size or abs(self.work - float(self.total[-1])) > 1e-6 * float(self.total[-1]):
             raise SimulationError(f"farm: {self.done} of {self.costs.size} items, work {self.work:g}")
+        begun = self.hi * float(self.costs.max()) / float(self.total[-1])
+        little("farm", self.area, self.spent, tolerance=0.02 + begun)
 
     def advance(self, decision: Decision) -> Observation:
         """Run one sampling period under a decision; the last one ends with the last item."""
@@ -145,6 +152,8 @@ class FarmHost:
         self.done = int(np.searchsorted(self.total, self.work * (1.0 + 1e-12), side="right"))
         self.now += length
         self._paid = self.width * length
+        self.area += self.width * (length - stood)
+        self.spent += float(self.costs[before : self.done].sum()) * self.width / speed
         return self._observe(before, length, speed)
 
     def _resize(self, width: int) -> None:

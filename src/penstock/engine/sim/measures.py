@@ -42,7 +42,9 @@ class Row:
     throughput_per_s: float | None = None
     backlog_at_end: float | None = None
     model_error: float | None = None
-    paused_percent: float | None = None  # share of the run that changes of width took
+    deciding_loss: float | None = None  # loss against the best static width where measuring costs both the same
+    adding_percent: float | None = None  # share of the run that adding subtasks took
+    removing_percent: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict, rounded to what is meaningful.

@@ -3,7 +3,8 @@
 In a slot (about a second) rate, cost and width hold still. Every subtask gets its batches, all of them leave at the
 times of `lindley.departures`; what leaves after the slot is kept as pending. Where a slot would hold too many
 customers, only some subtasks are drawn: subtasks are ranked by the work they will have at the end, cut into groups, and
-the middle one stands for its group, which is exact in law because ranked neighbours have the same load and backlog.
+the middle one stands for its group, since ranked neighbours have the same load and nearly the same backlog. Where even
+one subtask has too many, and queues are short, a part of the slot stands for the whole.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.engine.sim.draws import service_times
 from penstock.engine.sim.lindley import departures, last_of_each, renewal_times
+from penstock.engine.sim.shipping import channel_batches
 
 Floats = NDArray[np.float64]
 _COLUMNS = ("arrive", "depart", "wait", "service", "items", "batch", "work")
@@ -70,11 +72,13 @@ class Slot:
     rate: float  # items per second, all subtasks together
     service_s: float  # per item, before shipping cost
     service_cv: float
-    arrival_cv: float
-    ship_s: float
-    mean_batch: float  # items in a batch, at least 1
-    most_batch: float
-    batch_wait_s: float
+    arrival_cv: float  # of single items; batches come as their channels send them
+    ship_s: float  # per batch
+    mean_batch: float = 1.0  # items in a batch, at least 1
+    batch_wait_s: float = 0.0
+    channels: int = 1  # into each subtask
+    lifetime_s: float = 0.0
+    buffer_items: int | None = None
     hot: float = 0.0
     hot_at: int = 0
     noise: float = 0.0
@@ -84,7 +88,7 @@ class Servers:
     """The subtasks of one operator and when each will be free.
 
     >>> servers = Servers(2, rng=np.random.default_rng(1))
-    >>> slot = Slot(0.0, 1.0, 10.0, 0.01, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
+    >>> slot = Slot(0.0, 1.0, 10.0, 0.01, 0.0, 0.0, 0.0)
     >>> float(servers.step(slot).items.sum())
     10.0
     """
@@ -94,6 +98,7 @@ class Servers:
         self.rng = rng
         self.most = most_customers
         self.load_of_busiest = 1.0
+        self.gaps = np.zeros(3)  # items, sum and sum of squares of the gaps between batches
         self.all_drawn = True  # whether every subtask was drawn in the last slot, so that every customer is a real one
 
     @property
@@ -134,7 +139,7 @@ class Servers:
     def shares(self, slot: Slot) -> Floats:
         """Each subtask's share of the load: even, but for the subtask that has the hottest key.
 
-        >>> slot = Slot(0.0, 1.0, 10.0, 0.01, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, hot=0.5)
+        >>> slot = Slot(0.0, 1.0, 10.0, 0.01, 0.0, 0.0, 0.0, hot=0.5)
         >>> Servers(2, rng=np.random.default_rng(1)).shares(slot).tolist()
         [0.75, 0.25]
         """
@@ -151,9 +156,18 @@ class Servers:
         if slot.rate <= 0.0:
             return Customers()
         chosen, weight, owner = self._chosen(batches, share, work, slot)
-        at, counts = renewal_times(self.rng, batches[chosen], slot.arrival_cv)
-        arrive = slot.start + slot.length * at
-        items = self._sizes(arrive.size, slot)
+        part = self._part(batches[chosen], chosen, work, slot)
+        span = part * slot.length
+        weight = weight / part
+        if slot.lifetime_s > 0.0:
+            each = slot.rate * share[chosen] / slot.channels
+            at, items, counts = channel_batches(self.rng, each, slot.channels, slot.lifetime_s, slot.buffer_items, span)
+            arrive = slot.start + at
+            self._note_gaps(arrive, items, counts)
+        else:
+            at, counts = renewal_times(self.rng, part * batches[chosen], slot.arrival_cv)
+            arrive = slot.start + span * at
+            items = np.ones(arrive.size, dtype=np.int64)
         service = service_times(self.rng, arrive.size, slot.service_s, slot.service_cv, items) + slot.ship_s
         if slot.noise > 0.0:
             speed = np.maximum(1.0 + slot.noise * self.rng.standard_normal(chosen.size), 0.2)
@@ -163,11 +177,11 @@ class Servers:
         end = last_of_each(depart, counts, free)
         self.free = end[owner] if owner.size != chosen.size else end
         per_item = service / items
-        # An item in the middle of its batch waits for the batch and for half of the others.
-        wait = depart - service - arrive + (items - 1.0) * per_item / 2.0
+        # In a batch of n each waits for the shipping (but the first, whose service it counts as) and half the others.
+        wait = depart - service - arrive + (items - 1.0) / items * (service + slot.ship_s) / 2.0
         scale = np.repeat(weight, counts)
         held = np.full(arrive.size, slot.batch_wait_s)
-        self.all_drawn = chosen.size == owner.size
+        self.all_drawn = chosen.size == owner.size and part == 1.0
         return Customers(arrive, depart, np.maximum(wait, 0.0), per_item, items * scale, held, service)
 
     def spread(self, waiting: Customers, now: float) -> Customers:
@@ -190,16 +204,25 @@ class Servers:
             queue.arrive, depart, np.maximum(moved, 0.0), queue.service, queue.items, queue.batch, queue.work
         )
 
-    def _sizes(self, size: int, slot: Slot) -> NDArray[np.int64]:
-        """Items per batch: the one that opened it and those that came while it was open."""
-        if slot.mean_batch <= 1.0:
-            return np.ones(size, dtype=np.int64)
-        if slot.mean_batch >= slot.most_batch:
-            return np.full(size, max(int(slot.most_batch), 1), dtype=np.int64)
-        mean = slot.mean_batch
-        if mean + 4.0 * np.sqrt(mean) > slot.most_batch:  # cut off at the buffer: keep the mean, not the spread
-            return int(mean) + (self.rng.random(size) < mean - int(mean)).astype(np.int64)
-        return 1 + self.rng.poisson(mean - 1.0, size)
+    def _note_gaps(self, arrive: Floats, items: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
+        """Add to the sums that `item_arrival_cv` needs: gaps between the batches of a subtask."""
+        gap = np.diff(arrive)
+        gap[np.cumsum(counts)[counts > 0][:-1] - 1] = 0.0  # from one subtask's last to the next one's first
+        self.gaps += np.array([float(items.sum()), float(gap.sum()), float((gap * gap).sum())])
+
+    def _part(self, batches: Floats, chosen: NDArray[np.int64], work: float, slot: Slot) -> float:
+        """The part of the slot that is drawn and stands for the whole: less than all only where queues forget fast.
+
+        A queue forgets within about S / (1 - rho)^2; a thousand of these are enough, however many customers come.
+        """
+        expected = float(batches.sum())
+        if expected <= self.most or slot.hot > 0.0:
+            return 1.0
+        busy = slot.rate * work / self.width
+        memory = work * slot.mean_batch / max(1.0 - busy, 1e-6) ** 2
+        if busy > 0.7 or float(self.backlog_s(slot.start)[chosen].max()) > 10.0 * memory:
+            return 1.0
+        return float(min(1.0, max(self.most / expected, 1000.0 * memory / slot.length, slot.lifetime_s / slot.length)))
 
     def _chosen(
         self, batches: Floats, share: Floats, work: float, slot: Slot
@@ -207,13 +230,13 @@ class Servers:
         """Which subtasks are drawn, how many items each item of theirs stands for, and who stands for whom."""
         width = self.width
         expected = float(batches.sum())
-        count = width if expected <= self.most else max(int(width * self.most / expected), min(width, 6))
+        count = width if expected <= self.most else max(int(width * self.most / expected), 1)
         if count >= width:
             everyone = np.arange(width)
             return everyone, np.ones(width), everyone
         ahead = np.maximum(self.free - slot.start, 0.0) + slot.rate * share * work * slot.length
         order = np.argsort(ahead, kind="stable")
-        # The busiest is always drawn itself: with a hot key it is the one that matters.
+        # The busiest is a group of its own (if there are several): with a hot key it is the one that matters.
         group = np.minimum(np.arange(width) * (count - 1) // (width - 1), count - 1)
         group[-1] = count - 1
         starts = np.searchsorted(group, np.arange(count))

@@ -38,6 +38,7 @@ class Operator:
     handover_s: float = 0.0  # cost per item of being handed over: gone when chained to the operator before
     lifetime_s: float = 0.0  # of the batches on its input streams, to begin with
     one_to_one: bool = False  # wired pointwise, so that it may be chained to the operator before
+    coalesce: float = 1.0  # small batches reach a busy receiver at least so many items at once: the network merges them
 
     def __post_init__(self) -> None:
         if not 1 <= self.lo <= self.width <= self.hi:

@@ -87,5 +87,6 @@ class _Builder:
         if isinstance(node, op.Map):
             return frames.farm_exchange(frame, node, width, stamped=False)
         if isinstance(node, op.Stateful) or node.path != "native":
-            return frames.keyed_exchange(frame, node.key, width, stamped=False)
+            columns = self.programs.columns_of(node, node.inputs[0])
+            return frames.keyed_exchange(frame, node.key, width, columns, stamped=False)
         return frames.pane_exchange(frame, node, width)

@@ -20,7 +20,7 @@ from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import Evaluation, event_times
 from penstock.windows.firing import Numbers
 from penstock.windows.order import edges_of
-from penstock.windows.time import END_OF_TIME, Time
+from penstock.windows.time import Time
 from penstock.windows.time_content import admit, advance, meta_types
 
 Longs = npt.NDArray[np.int64]
@@ -51,10 +51,7 @@ class ContentHead:
 
 
 class _Batch:
-    """One batch of one task, by the protocol of windows/time_content.py: close over the log, then admit the fresh rows.
-
-    With `final` the rows of the batch are closed as well, after they were admitted.
-    """
+    """One batch of one task, by the protocol of windows/time_content.py: admit the fresh rows, then close."""
 
     def __init__(self, head: ContentHead, clock: Clock, task: TaskRun, counters: Counters) -> None:
         self.intake, self.spec, self.evaluation = head.intake, head.spec, head.evaluation
@@ -81,32 +78,25 @@ class _Batch:
         keys = keys_of(both, self.intake.key)
         meta = self._look_up(keys)
         split = old.num_rows if old is not None else 0
-        keep = np.ones(split, dtype=bool)
-        if passes and split:
-            assert clock.upto is not None
-            upto = clock.watermark if clock.final else clock.upto
-            if upto is not None:
-                keep, meta = self._close(both.slice(0, split), keys, keys.slots[:split], clock.closed, upto, meta)
-        accepted = None
+        there = np.ones(both.num_rows, dtype=bool)  # rows that are in the log, or join it
         if fresh is not None:
-            fresh, accepted, meta = self._admit(fresh, keys.slots[split:], meta)
-        if clock.final:
-            kept = [piece for piece in (both.slice(0, split).filter(pa.array(keep)), fresh) if piece is not None]
-            slots = [keys.slots[:split][keep], *([keys.slots[split:][accepted]] if accepted is not None else [])]
-            _, meta = self._close(
-                pa.concat_tables(kept), keys, np.concatenate(slots), clock.watermark, END_OF_TIME, meta
-            )
+            there[split:], meta = self._admit(fresh, keys.slots[split:], meta)
+        keep = there.copy()
+        if passes:
+            assert clock.upto is not None
+            rows = both if there.all() else both.filter(pa.array(there))
+            keep[there], meta = self._close(rows, keys, keys.slots[there], clock.closed, clock.upto, meta)
         if self.store is not None:
             self.store.save(keys, pa.table({name: pa.array(meta[name]) for name in self.kinds}), None, self.counters)
-        self._keep(both.slice(0, split).filter(pa.array(keep)) if split else None, fresh)
+        self._keep(both, keep, split)
         return self.results
 
     def _passes(self) -> bool:
         """Whether a window end may have been passed; if not, the log need not be read."""
         closed, upto = self.clock.closed, self.clock.upto
-        if upto is None or closed is None or self.spec.from_first:
-            return upto is not None and (closed is None or upto > closed)
-        return self.spec.last_closed(upto) > self.spec.last_closed(closed)
+        if self.spec.from_first and closed is not None and upto is not None:
+            return upto > closed
+        return self.clock.passes(self.spec)
 
     def _look_up(self, keys: Keys) -> dict[str, Numbers]:
         if self.store is None:
@@ -145,25 +135,26 @@ class _Batch:
 
     def _admit(
         self, fresh: pa.Table, slots: Longs, meta: dict[str, Numbers]
-    ) -> tuple[pa.Table, npt.NDArray[np.bool_], dict[str, Numbers]]:
+    ) -> tuple[npt.NDArray[np.bool_], dict[str, Numbers]]:
         times, valid = event_times(fresh, self.intake.time or "")
-        admitted = admit(self.spec, slots, times, self.clock.watermark, meta, valid)
-        rows = self.intake.sort_out(fresh, times, valid, admitted.accept, admitted.late, self.task)
-        return rows, admitted.accept, admitted.meta
+        admitted = admit(self.spec, slots, times, self.clock.closed, meta, valid)
+        self.intake.note(fresh, times, valid, admitted.accept, admitted.late, self.task)
+        return admitted.accept, admitted.meta
 
-    def _keep(self, old: pa.Table | None, fresh: pa.Table | None) -> None:
-        """Append the fresh rows to the log; when it has many segments, write what is left of it as one."""
+    def _keep(self, rows: pa.Table, keep: npt.NDArray[np.bool_], split: int) -> None:
+        """Append the fresh rows, from `split` on, to the log; when it has many segments, write all that is left."""
         if self.log is None:
             return
         if self.clock.final:
             self.log.write(None, self.counters, whole=True)
             return
         whole = self.log.is_long
-        if whole and old is not None:
-            fresh = old if fresh is None else pa.concat_tables([old, fresh])
+        if not whole:
+            rows, keep = rows.slice(split), keep[split:]
+        rows = rows if keep.all() else rows.filter(pa.array(keep))
         bounds = (0, 0)
-        if fresh is not None and fresh.num_rows:
-            fresh = fresh.combine_chunks()
-            times, _ = event_times(fresh, self.intake.time or "")
+        if rows.num_rows:
+            rows = rows.combine_chunks()
+            times, _ = event_times(rows, self.intake.time or "")
             bounds = (int(times.min()), int(times.max()))
-        self.log.write(fresh, self.counters, bounds, whole=whole)
+        self.log.write(rows, self.counters, bounds, whole=whole)

@@ -13,6 +13,8 @@ from pyarrow import fs
 
 from penstock.errors import CheckpointError
 
+_PIECE = 1 << 20
+
 
 class Folder:
     """A folder on any file system pyarrow knows (local, HDFS, S3 ...), addressed by relative paths."""
@@ -86,18 +88,35 @@ class Folder:
         """Open an Arrow file, memory-mapped where the file system is local; verify its checksum if given."""
         path = self.at(relative)
         try:
-            source = pa.memory_map(path) if self.local else self.system.open_input_file(path)
-            buffer = source.read_buffer() if crc is not None or self.local else None
-        except (FileNotFoundError, OSError) as error:
+            if self.local:
+                if crc is not None:
+                    self._verify(path, crc)
+                return pa.ipc.open_file(pa.memory_map(path)).read_all()
+            buffer = self.system.open_input_file(path).read_buffer()
+        except OSError as error:
             raise CheckpointError(
                 f"{path}: cannot be read ({error}). Remedy: restore it from a copy of the checkpoint."
             ) from error
-        if crc is not None and buffer is not None and zlib.crc32(buffer) != crc:
-            raise CheckpointError(
-                f"{path}: checksum does not match its manifest, the file is damaged. Remedy: restore the file, or go "
-                "back to the last manifest whose files are whole."
-            )
-        return pa.ipc.open_file(pa.BufferReader(buffer) if buffer is not None else source).read_all()
+        if crc is not None and zlib.crc32(buffer) != crc:
+            raise damaged(path)
+        return pa.ipc.open_file(pa.BufferReader(buffer)).read_all()
+
+    def _verify(self, path: str, crc: int) -> None:
+        """Compare a local file with its checksum, piece by piece: not by the map, whose pages would stay in memory."""
+        found = 0
+        with open(path, "rb", buffering=0) as file:
+            while piece := file.read(_PIECE):
+                found = zlib.crc32(piece, found)
+        if found != crc:
+            raise damaged(path)
+
+
+def damaged(path: str) -> CheckpointError:
+    """Return the error of a file that is not what its manifest says."""
+    return CheckpointError(
+        f"{path}: checksum does not match its manifest, the file is damaged. Remedy: restore the file, or go "
+        "back to the last manifest whose files are whole."
+    )
 
 
 def arrow_bytes(table: pa.Table) -> tuple[pa.Buffer, int]:

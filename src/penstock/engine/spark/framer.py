@@ -45,7 +45,8 @@ class Framer:
         if isinstance(node, op.Map):
             return frames.farm_exchange(frame, node, width, stamped=stamped, few=few)
         if isinstance(node, op.Stateful) or node.path != "native":
-            return frames.keyed_exchange(frame, node.key, width, stamped=stamped, few=few)
+            columns = self.programs.columns_of(node, stage.root)
+            return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few)
         return frames.pane_exchange(frame, node, width, arrival=self.arrival_of(stage), few=few)
 
     def arrival_of(self, stage: Stage) -> str | None:

@@ -133,11 +133,12 @@ def route_text(width: int) -> str:
 
 
 def keyed_exchange(
-    frame: DataFrame, key: tuple[str, ...], width: int, *, stamped: bool, few: bool = False
+    frame: DataFrame, key: tuple[str, ...], width: int, columns: list[str], *, stamped: bool, few: bool = False
 ) -> DataFrame:
-    """Send the rows of a key group to one task, with hash and position."""
-    stamps = [f"{hash_text(key)} as {HASH}", *([] if stamped else [position_text(1 << INDEX_BITS)])]
-    return to_tasks(frame.select("*", *[sql(stamp) for stamp in stamps]), width, route_text(width), few)
+    """Send the rows of a key group to one task, these columns of them, with hash and position."""
+    stamps = [f"{hash_text(key)} as {HASH}", POS if stamped else position_text(1 << INDEX_BITS)]
+    sent = frame.select(*[sql(quoted(name)) for name in columns], *[sql(stamp) for stamp in stamps])
+    return to_tasks(sent, width, route_text(width), few)
 
 
 def time_text(node: op.Window) -> str:
@@ -148,18 +149,29 @@ def time_text(node: op.Window) -> str:
     return f"unix_micros({quoted(node.time)})"
 
 
+def pane_text(spec: Time, time: str) -> str:
+    """Return SQL text for the pane of an event time given as SQL text: `Time.pane_of`.
+
+    >>> pane_text(Time("10 us", slide="5 us"), "t")
+    '((t - 0L) - pmod((t - 0L), 5L)) div 5L'
+    """
+    since = f"({time} - {spec.origin_us}L)"
+    rest = f"pmod({since}, {spec.slide_us}L)"
+    slides = f"({since} - {rest}) div {spec.slide_us}L"
+    return slides if not spec.rest_us else f"2L * ({slides}) + if({rest} < {spec.rest_us}L, 0L, 1L)"
+
+
 def pane_exchange(
     frame: DataFrame, node: op.Window, width: int, *, arrival: str | None = None, few: bool = False
 ) -> DataFrame:
     """Aggregate natively per key and pane, then send the few pane rows to the tasks of their key groups.
 
-    The pane of time t is floor((t - origin) / g), g = gcd(size, slide) (thesis 000, 4.5); null without event time.
-    The text is the same in every batch: a watermark written into it would make Spark compile new code each time.
+    The pane of a row is null without event time; else that of `Time.pane_of` (thesis 000, 4.5). The text is the same in
+    every batch: a watermark written into it would make Spark compile new code each time.
     """
     spec, time = node.spec, time_text(node)
     assert isinstance(spec, Time)
-    since = f"({time} - {spec.origin_us}L)"
-    pane = f"({since} - pmod({since}, {spec.pane_us}L)) div {spec.pane_us}L as {PANE}"
+    pane = f"{pane_text(spec, time)} as {PANE}"
     measures = [f"{hash_text(node.key)} as {HASH}", f"max({time}) as _ps_max"]
     measures += [f"{partial.sql} as {quoted(partial.name)}" for partial in partials_of(node.aggregates)]
     if arrival is not None:

@@ -33,6 +33,7 @@ from penstock.windows.time import END_OF_TIME
 
 MANY_ROWS = 1 << 30
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
+HELD_ROWS = 1 << 19  # rows of a window's log that one task reads at a time: what bounds a worker's memory
 
 
 class Stopping(RuntimeError):
@@ -140,20 +141,22 @@ class Host:
 
     def _log(self, number: int, before: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
         """Log what changes results; a replay gets what was logged, with widths of today."""
-        self.decision = replace(self.decision, widths=self._automatic(dict(self.decision.widths)))
         earlier = before.get("offsets")
         sources = list(offsets.sources[: len(self.flow.reads)])
         idle = self.may_idle and bool(self._windows) and earlier is not None and earlier == sources
+        watermarks = {
+            name: in_force(before["windows"].get(name, {}), node.spec, offsets.cut_us, idle) if node.time else None
+            for name, node in self._windows.items()
+        }
+        widths = self._automatic(dict(self.decision.widths), before, watermarks)
+        self.decision = replace(self.decision, widths=widths)
         entry = {
             "id": number,
             "cut_us": offsets.cut_us,
             "offsets": sources,
             "idle": idle,
             "flush": self.flushing.is_set(),
-            "watermarks": {
-                name: in_force(before["windows"].get(name, {}), node.spec, offsets.cut_us, idle) if node.time else None
-                for name, node in self._windows.items()
-            },
+            "watermarks": watermarks,
             "widths": dict(self.decision.widths),
             "lifetime_s": self.decision.lifetime_s,
             "row_cap": self.decision.row_cap,
@@ -201,10 +204,21 @@ class Host:
         """Return the rows of the last batch, a guess at this one's; the first may well be a backlog."""
         return self.latest.rows_in if self.latest is not None else MANY_ROWS
 
-    def _automatic(self, widths: dict[str, int]) -> dict[str, int]:
-        """Let keyed operators whose width nobody chose be as wide as their rows need: exchanges cost, too."""
+    def _automatic(
+        self, widths: dict[str, int], before: dict[str, Any], watermarks: dict[str, int | None]
+    ) -> dict[str, int]:
+        """Let keyed operators whose width nobody chose be as wide as their rows need: exchanges cost, too.
+
+        A window that closes reads its log: a long one is read by more tasks than there are slots, one after the other.
+        """
         need = max(1, -(-self._rows_before() // FEW_ROWS))
-        return widths | {name: min(most, need) for name, most in self.automatic.items()}
+        chosen = {name: min(most, need) for name, most in self.automatic.items()}
+        for name in chosen.keys() & self._windows.keys():
+            closed = before["windows"].get(name, {}).get("watermark")
+            if self.flushing.is_set() or has_passed(self._windows[name], closed, watermarks[name]):
+                held = sum(segment["rows"] for segment in before["state"].get(name, []))
+                chosen[name] = max(chosen[name], min(GROUPS, -(-held // HELD_ROWS)))
+        return widths | chosen
 
     def _run(
         self, job: JobPlan, frame: DataFrame, document: dict[str, Any], reports: dict[str, list[dict[str, Any]]]

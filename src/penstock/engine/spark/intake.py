@@ -13,7 +13,7 @@ from penstock.engine.spark.heads import one_batch
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import event_times
 from penstock.engine.spark.state import HASH
-from penstock.engine.spark.watermarks import clock_panes
+from penstock.engine.spark.watermarks import clock_pane
 from penstock.windows.kinds import WindowSpec, is_ordered
 from penstock.windows.order import arrange
 from penstock.windows.time import END_OF_TIME, Time
@@ -27,12 +27,12 @@ Bools = npt.NDArray[np.bool_]
 class Clock:
     """The watermarks of one window operator in one batch.
 
-    Rows behind `watermark` are late. What `closed` had not passed and `upto` has is closed or released now. `final`:
-    the rows of this very batch are, too (a flush, or a batch DataFrame).
+    Spark's rule: rows behind `closed`, the watermark of the batch before, are late; the others join. Then what `closed`
+    had not passed and `upto` has is closed or released, rows of this very batch too. `final`: that is everything (a
+    flush, or a batch DataFrame), and nothing is kept.
     """
 
     closed: int | None
-    watermark: int | None
     upto: int | None
     final: bool
 
@@ -40,11 +40,23 @@ class Clock:
     def of(cls, task: TaskRun, operator: str) -> Clock:
         """Read the clock from the batch's document."""
         if task.folder is None:
-            return cls(None, None, END_OF_TIME, final=True)
+            return cls(None, END_OF_TIME, final=True)
         entry = task.batch["windows"][operator]
         if entry["flush"]:
-            return cls(entry["closed"], entry["watermark"], END_OF_TIME, final=True)
-        return cls(entry["closed"], entry["watermark"], entry["watermark"], final=False)
+            return cls(entry["closed"], END_OF_TIME, final=True)
+        return cls(entry["closed"], entry["watermark"], final=False)
+
+    def passes(self, spec: Time) -> bool:
+        """Whether the end of a window of a fixed grid was passed; if not, none closes and no log need be read.
+
+        >>> Clock(None, None, final=False).passes(Time("10 us")), Clock(None, 5, final=False).passes(Time("10 us"))
+        (False, True)
+        >>> [Clock(5, upto, final=False).passes(Time("10 us")) for upto in (9, 10)]
+        [False, True]
+        """
+        if self.upto is None or self.closed is None:
+            return self.upto is not None
+        return spec.last_closed(self.upto) > spec.last_closed(self.closed)
 
 
 @dataclass
@@ -59,14 +71,15 @@ class Intake:
     arrives: str | None
     spec: WindowSpec
 
-    def take(self, table: pa.Table | None, clock: Clock, task: TaskRun, counters: Counters) -> pa.Table | None:
-        """Return the rows that are on time, with their hash."""
+    def take(self, table: pa.Table | None, closed: int | None, task: TaskRun, counters: Counters) -> pa.Table | None:
+        """Return the rows that a window waits for, with their hash; `closed` is the watermark of the batch before."""
         rows = self.rows(table, counters)
         if rows is None or self.time is None:
             return rows
         times, valid = event_times(rows, self.time)
-        on_time = valid & ~behind(self.spec, times, clock.watermark)
-        return self.sort_out(rows, times, valid, on_time, missed(self.spec, times, valid, clock.watermark), task)
+        on_time = valid & ~behind(self.spec, times, closed)
+        self.note(rows, times, valid, on_time, missed(self.spec, times, valid, closed), task)
+        return rows if on_time.all() else rows.filter(pa.array(on_time))
 
     def rows(self, table: pa.Table | None, counters: Counters) -> pa.Table | None:
         """Return the rows as they came, with their hash and without their position."""
@@ -79,10 +92,8 @@ class Intake:
         fitted = [c if c.type == f.type else c.cast(f.type) for c, f in zip(columns, fields, strict=True)]
         return pa.Table.from_arrays(fitted, schema=fields)
 
-    def sort_out(
-        self, rows: pa.Table, times: Longs, valid: Bools, accept: Bools, late: Bools, task: TaskRun
-    ) -> pa.Table:
-        """Return the accepted rows; tell the driver what was seen; hand late rows to whoever reads them."""
+    def note(self, rows: pa.Table, times: Longs, valid: Bools, accept: Bools, late: Bools, task: TaskRun) -> None:
+        """Tell the driver what was seen; hand late rows to whoever reads them."""
         seen: dict[str, Any] = {
             "late": int(np.count_nonzero(late)),
             "max_event": int(times[valid].max()) if valid.any() else None,
@@ -94,14 +105,12 @@ class Intake:
         if seen["late"] and task.reads(port):
             missed_rows = rows.filter(pa.array(late)).select(self.schema.names)
             task.emit(port, one_batch(missed_rows), task.partition << CHUNK_BITS)
-        return rows if accept.all() else rows.filter(pa.array(accept))
 
     def _first_arrivals(self, rows: pa.Table, times: Longs, on_time: Bools) -> list[list[int]]:
         """Return, for each pane of event time, when its first row arrived."""
         assert self.arrives is not None
-        origin, width = clock_panes(self.spec)
         arrived = rows.column(self.arrives).combine_chunks().cast(pa.int64())
-        table = pa.table({"pane": (times - origin) // width, "arrived": arrived}).filter(pa.array(on_time))
+        table = pa.table({"pane": clock_pane(self.spec, times), "arrived": arrived}).filter(pa.array(on_time))
         first = table.group_by("pane").aggregate([("arrived", "min")])
         return [first.column("pane").to_pylist(), first.column("arrived_min").to_pylist()]
 
@@ -117,24 +126,24 @@ class Intake:
         return arrange(columns.append_column(TIME, pa.array(times)), slots, [TIME, *self.order])
 
 
-def behind(spec: WindowSpec, times: Longs, watermark: int | None) -> Bools:
-    """Tell which event times are too late for every window: those of closed windows, or behind what was released."""
-    if watermark is None:
-        return np.zeros(len(times), dtype=bool)
+def behind(spec: WindowSpec, times: Longs, closed: int | None) -> Bools:
+    """Tell which event times no window waits for: those of closed windows or of none, or behind what was released."""
     if is_ordered(spec):
-        return times < watermark
+        return np.zeros(len(times), dtype=bool) if closed is None else times < closed
     assert isinstance(spec, Time)
-    return ~spec.has_open(times, watermark)
+    if closed is None:
+        return np.asarray(spec.first_window(times) > spec.last_window(times))
+    return ~spec.has_open(times, closed)
 
 
-def missed(spec: WindowSpec, times: Longs, valid: Bools, watermark: int | None) -> Bools:
+def missed(spec: WindowSpec, times: Longs, valid: Bools, closed: int | None) -> Bools:
     """Tell which rows missed a window: those without event time, too."""
-    if watermark is None:
+    if closed is None:
         return ~valid
     if is_ordered(spec):
-        return ~valid | (times < watermark)
+        return ~valid | (times < closed)
     assert isinstance(spec, Time)
-    return ~valid | spec.has_missed(times, watermark)
+    return ~valid | spec.has_missed(times, closed)
 
 
 @dataclass(frozen=True)
@@ -148,5 +157,5 @@ class LateRule:
     def __call__(self, batch: pa.RecordBatch, document: dict[str, Any]) -> Bools:
         """Return which rows missed a window in this batch."""
         times, valid = event_times(pa.Table.from_batches([batch]), self.time)
-        watermark = document.get("windows", {}).get(self.window, {}).get("watermark")
-        return missed(self.spec, times, valid, watermark)
+        closed = document.get("windows", {}).get(self.window, {}).get("closed")
+        return missed(self.spec, times, valid, closed)

@@ -16,6 +16,7 @@ from penstock.engine.spark.conform import FunctionFailed, Undeclared, as_batches
 from penstock.engine.spark.heads import gather, one_batch
 from penstock.engine.spark.logs import owned_groups
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
+from penstock.engine.spark.row_runs import take_rows
 from penstock.engine.spark.state import DEAD, HASH, KeyedSegments, Segment
 from penstock.flow.keyed_state import KeyedState
 
@@ -32,10 +33,15 @@ class Keys:
         return len(self.hashes)
 
 
-def keys_of(rows: pa.Table, key: tuple[str, ...]) -> Keys:
-    """Number the keys of rows that carry their hash, by first occurrence."""
+def keys_of(rows: pa.Table, key: tuple[str, ...], *, by_hash: bool = False) -> Keys:
+    """Number the keys of rows that carry their hash: by first occurrence, or as state files have them, by hash."""
     slots, first = slots_of(rows, key)
     hashes = rows.column(HASH).to_numpy().view(np.uint64)[first]
+    if by_hash:
+        order = np.argsort(hashes, kind="stable")
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        slots, first, hashes = place[slots], first[order], hashes[order]
     return Keys(slots, hashes, rows.select([HASH, *key]).take(pa.array(first)).select(list(key)).combine_chunks())
 
 
@@ -66,7 +72,7 @@ class KeyStore:
             for name in source.column_names:
                 table = table.append_column(source.schema.field(name), source.column(name))
         gone = dead if dead is not None else np.zeros(len(keys), dtype=bool)
-        table = table.append_column(DEAD, pa.array(gone)).take(pa.array(np.argsort(keys.hashes, kind="stable")))
+        table = take_rows(table.append_column(DEAD, pa.array(gone)), np.argsort(keys.hashes, kind="stable"))
         owned = owned_groups(self.task, self.operator)
         change = self.store.save(table, owned, self.task.batch["dir"], f"{self.name}-{self.task.tag}")
         if change is not None:

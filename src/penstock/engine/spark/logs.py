@@ -10,6 +10,7 @@ import uuid
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.spark.files import arrow_bytes
@@ -26,6 +27,15 @@ def owned_groups(task: TaskRun, operator: str) -> int:
         if target == task.partition:
             mask |= 1 << group
     return mask
+
+
+def of_groups(table: pa.Table, wanted: npt.NDArray[np.bool_]) -> list[pa.Table]:
+    """Return the rows of these key groups: slices, which touch no other row, where the table is sorted by hash."""
+    hashes = hashes_of(table)
+    if not (hashes[1:] >= hashes[:-1]).all():
+        return [table.filter(pa.array(wanted[group_of(hashes, len(wanted))]))]
+    edges = np.searchsorted(group_of(hashes, len(wanted)), np.arange(len(wanted) + 1))
+    return [table.slice(edges[g], edges[g + 1] - edges[g]) for g in np.flatnonzero(wanted) if edges[g] < edges[g + 1]]
 
 
 @dataclass
@@ -55,9 +65,7 @@ class RowLog:
         for segment in self.segments:
             counts = counting(segment.groups, len(groups)) & groups
             table = open_segment(self.task.folder, segment)
-            if not counts.all():
-                table = table.filter(pa.array(counts[group_of(hashes_of(table), len(groups))]))
-            pieces.append(table)
+            pieces += [table] if counts.all() else of_groups(table, counts)
         return pa.concat_tables(pieces) if pieces else None
 
     def write(

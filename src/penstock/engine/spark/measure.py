@@ -103,7 +103,11 @@ def source_rows(flow: Flow, plan: Plan, measured: Measured) -> tuple[int, int | 
     for job in plan.jobs:
         first = job.stages[0]
         if first.root in plan.native:
-            read = sum(report["rows_read"] for report in measured.reports.get(first.name, []))
+            reports, head = measured.reports.get(first.name, []), first.head
+            if isinstance(head, op.Window) and head.path == "native":  # its tasks read panes, which count their rows
+                read = sum(report["ops"][head.name]["rows_in"] for report in reports if head.name in report["ops"])
+            else:
+                read = sum(report["rows_read"] for report in reports)
             roots[first.root] = max(read, roots.get(first.root, 0))
     return max(roots.values(), default=0), None, None
 

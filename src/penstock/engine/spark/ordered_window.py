@@ -24,6 +24,7 @@ from penstock.engine.spark.keyed import Keys, KeyStore, keys_of
 from penstock.engine.spark.logs import RowLog
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import Evaluation, event_times
+from penstock.engine.spark.row_runs import behind_each_other, keep_rows, take_rows
 from penstock.windows.delta import Delta, DisorderedAttribute, attribute
 from penstock.windows.firing import Advance, slots_of
 from penstock.windows.kinds import WindowSpec, advance, meta_types
@@ -48,7 +49,7 @@ class OrderedHead:
         table = gather(batches)
         before = time.perf_counter()
         clock = Clock.of(task, operator)
-        fresh = self.intake.take(table, clock, task, counters)
+        fresh = self.intake.take(table, clock.closed, task, counters)
         rows = fresh if self.intake.time is None else self._release(fresh, clock, task, counters)
         result = self._advance(rows, task, counters) if rows is not None and rows.num_rows else None
         spent = time.perf_counter() - before
@@ -60,7 +61,7 @@ class OrderedHead:
         yield
 
     def _release(self, fresh: pa.Table | None, clock: Clock, task: TaskRun, counters: Counters) -> pa.Table | None:
-        """Put rows that may still be overtaken aside; return those that the watermark has passed."""
+        """Put rows that may still be overtaken aside; return those that the watermark has passed, in whatever batch."""
         if task.folder is None:
             return fresh
         log = RowLog(task, self.evaluation.operator, f"{self.evaluation.operator}.pending")
@@ -68,23 +69,19 @@ class OrderedHead:
         if not passes and not log.is_long:
             log.write(fresh, counters)
             return None
-        waiting = log.read()
-        if clock.final:
-            log.write(None, counters, whole=True)
-            pieces = [piece for piece in (waiting, fresh) if piece is not None]
-            return pa.concat_tables(pieces) if pieces else None
-        released = None
-        if waiting is not None and clock.upto is not None:
-            times, _ = event_times(waiting, self.intake.time or "")
+        pieces = [piece for piece in (log.read(), fresh) if piece is not None]
+        both = pa.concat_tables(pieces) if pieces else None
+        released, waiting = (both, None) if clock.final else (None, both)
+        if both is not None and clock.upto is not None and not clock.final:
+            times, _ = event_times(both, self.intake.time or "")
             free = pa.array(times < clock.upto)
-            released, waiting = waiting.filter(free), waiting.filter(pc.invert(free))
-        pieces = [piece for piece in (waiting, fresh) if piece is not None]
-        log.write(pa.concat_tables(pieces).combine_chunks() if pieces else None, counters, whole=True)
+            released, waiting = both.filter(free), both.filter(pc.invert(free)).combine_chunks()
+        log.write(waiting, counters, whole=True)
         return released
 
     def _advance(self, rows: pa.Table, task: TaskRun, counters: Counters) -> pa.RecordBatch | None:
         """Arrange the rows behind what their keys kept, fire, evaluate, and save."""
-        keys = keys_of(rows, self.intake.key)
+        keys = keys_of(rows, self.intake.key, by_hash=True)
         name = self.evaluation.operator
         store = KeyStore(task, name, name, self.intake.key, self._state_schema())
         state, _ = store.lookup(keys)
@@ -97,7 +94,7 @@ class OrderedHead:
         result = self.evaluation.results(arranged, keys.table, step.fired, counters, task, position)
         if store.store is not None:
             schema = self._state_schema()
-            left = arranged.filter(pa.array(step.keep)).combine_chunks()
+            left = keep_rows(arranged, step.keep)
             content = as_lists(left.to_struct_array(), step.keep, edges).cast(schema.field(CONTENT).type)
             columns = [pa.array(step.meta[name]) for name in self._meta()]
             store.save(keys, pa.Table.from_arrays([*columns, content], schema=schema), None, counters)
@@ -106,18 +103,16 @@ class OrderedHead:
     def _arranged(self, rows: pa.Table, keys: Keys, state: pa.Table) -> tuple[pa.Table, Longs, Longs]:
         """Put each key's rows in order behind those it kept; return them, the keys' edges, and how many were kept."""
         order = self.intake.order_of(rows, keys.slots)
-        slots = keys.slots[order]
-        fresh = rows.select(self.intake.schema.names).take(pa.array(order))
+        fresh = take_rows(rows.select(self.intake.schema.names), order)
         kept = state.column(CONTENT).combine_chunks()
         known = pc.fill_null(pc.list_value_length(kept), 0).to_numpy().astype(np.int64)
+        counts = np.bincount(keys.slots, minlength=len(keys))
         edges = np.zeros(len(keys) + 1, dtype=np.int64)
-        np.cumsum(known + np.bincount(slots, minlength=len(keys)), out=edges[1:])
+        np.cumsum(known + counts, out=edges[1:])
         if not known.any():
             return fresh.combine_chunks(), edges, known
         old = pa.Table.from_batches([pa.RecordBatch.from_struct_array(pc.list_flatten(kept))])
-        both = pa.concat_tables([old.cast(fresh.schema), fresh])
-        order = np.argsort(np.concatenate([np.repeat(np.arange(len(keys)), known), slots]), kind="stable")
-        return both.take(pa.array(order)).combine_chunks(), edges, known
+        return behind_each_other(old.cast(fresh.schema), known, fresh, counts), edges, known
 
     def _step(self, arranged: pa.Table, edges: Longs, known: Longs, state: pa.Table) -> Advance:
         meta: dict[str, Any] = {

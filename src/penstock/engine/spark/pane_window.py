@@ -20,12 +20,12 @@ from penstock.engine.spark.results import DETAILS, details_of
 from penstock.engine.spark.state import HASH
 from penstock.windows.aggregates import ROWS, Output, partials_of
 from penstock.windows.panes import END, PANE, START, close_windows, compact, live, pane_bounds
-from penstock.windows.time import END_OF_TIME, Time
+from penstock.windows.time import Time
 
 
 @dataclass
 class PaneHead:
-    """Closes windows over the pane log, then appends the batch's pane rows to it (thesis 000, pane farming)."""
+    """Closes windows over the pane log and the batch's pane rows, then keeps those (thesis 000, pane farming)."""
 
     operator: str
     key: tuple[str, ...]
@@ -40,7 +40,7 @@ class PaneHead:
         table = gather(batches)
         before = time.perf_counter()
         clock = Clock.of(task, self.operator)
-        fresh = self._fresh(table, clock.watermark, task, counters)
+        fresh = self._fresh(table, clock.closed, task, counters)
         results = self._close(fresh, clock, task)
         if task.folder is not None:
             self._keep(fresh, clock, task, counters)
@@ -55,23 +55,22 @@ class PaneHead:
             task.emit(self.operator, self._finish(result, spent, task), task.partition << CHUNK_BITS)
             yield
 
-    def _fresh(
-        self, table: pa.Table | None, watermark: int | None, task: TaskRun, counters: Counters
-    ) -> pa.Table | None:
+    def _fresh(self, table: pa.Table | None, closed: int | None, task: TaskRun, counters: Counters) -> pa.Table | None:
         """Split the native pane rows into panes and the few figures the driver wants.
 
-        All rows of a pane have the same windows. A pane whose first window has closed holds rows that missed it: they
-        are counted as late, as are those of the null pane, without event time; those with no open window go no further.
+        All rows of a pane have the same windows. A pane whose first window closed before this batch holds rows that
+        missed it: they are counted as late, as are those of the null pane, without event time; those with no window
+        left go no further.
         """
         if table is None:
             return None
         keep = pc.is_valid(table.column(PANE))
         missed = pc.invert(keep)
-        if watermark is not None:
+        if closed is not None:
             pane = pc.fill_null(table.column(PANE), 0).to_numpy()
-            is_open = self.spec.end_of(self.spec.last_window_of_pane(pane)) > watermark
+            is_open = self.spec.end_of(self.spec.last_window_of_pane(pane)) > closed
             first = self.spec.first_window_of_pane(pane)
-            late = (first <= self.spec.last_closed(watermark)) & (first <= self.spec.last_window_of_pane(pane))
+            late = (first <= self.spec.last_closed(closed)) & (first <= self.spec.last_window_of_pane(pane))
             missed = pc.or_(missed, pa.array(late))
             keep = pc.and_(keep, pa.array(is_open))
         panes = table.filter(keep)
@@ -89,34 +88,28 @@ class PaneHead:
         return pa.table({name: panes.column(name) for name in names}) if panes.num_rows else None
 
     def _close(self, fresh: pa.Table | None, clock: Clock, task: TaskRun) -> list[pa.Table]:
-        """Close the windows whose end was passed, before the batch's panes join; a flush then closes those, too."""
-        found = []
-        passes = clock.watermark is not None and (
-            clock.closed is None or self.spec.last_closed(clock.watermark) > self.spec.last_closed(clock.closed)
-        )
-        log = None
-        if task.folder is not None and (passes or clock.final):  # else the log need not be read
-            log = RowLog(task, self.operator, self.operator).read()
-        if passes and log is not None:
-            assert clock.watermark is not None
-            found.append(close_windows(log, self.key, self.spec, self.outputs, clock.closed, clock.watermark))
-        if clock.final:
-            pieces = [piece for piece in (log, fresh) if piece is not None]
-            if pieces:
-                both = pa.concat_tables(pieces)
-                found.append(close_windows(both, self.key, self.spec, self.outputs, clock.watermark, END_OF_TIME))
-        return [result for result in found if result.num_rows]
+        """Close the windows whose end was passed, over the log and the batch's panes."""
+        if clock.upto is None or not clock.passes(self.spec):
+            return []
+        log = RowLog(task, self.operator, self.operator).read() if task.folder is not None else None
+        pieces = [piece for piece in (log, fresh) if piece is not None]
+        if not pieces:
+            return []
+        panes = pa.concat_tables(pieces)
+        result = close_windows(panes, self.key, self.spec, self.outputs, clock.closed, clock.upto)
+        return [result] if result.num_rows else []
 
     def _keep(self, fresh: pa.Table | None, clock: Clock, task: TaskRun, counters: Counters) -> None:
-        """Write the batch's panes as one more segment; when there are many, write them all as one."""
+        """Write the batch's panes that open windows need as one more segment; of many segments make one."""
         log = RowLog(task, self.operator, self.operator)
         if clock.final:
             log.write(None, counters, whole=True)
             return
         whole = log.is_long
         if whole and (old := log.read()) is not None:
-            old = old if clock.watermark is None else live(old, self.spec, clock.watermark)
             fresh = old if fresh is None else pa.concat_tables([old, fresh])
+        if fresh is not None and clock.upto is not None:
+            fresh = live(fresh, self.spec, clock.upto)
         table = compact(fresh, self.key, self.outputs) if fresh is not None and fresh.num_rows else None
         bounds = pane_bounds(table) if table is not None else None
         log.write(table, counters, bounds or (0, 0), whole=whole)

@@ -1,8 +1,10 @@
-"""The heads of windows whose user gave a pane and a combine function (pane farming in Python, thesis 000 section 4.5).
+"""The heads of windows whose panes are made in Python (pane farming, thesis 000 section 4.5).
 
-Time windows: a pane is computed when the first window that holds it closes. Rows that come later for it, still in time
-for an open window, form one more piece of that pane. Count windows: panes of gcd(size, slide) tuples, each computed
-when full; windows over tuples are windows over panes then.
+Aggregates that Spark cannot compute in parts, but whose user said how (`ps.Aggregate`): rows are lifted and combined
+into their panes in the batch they come in, and only partials are kept. A pane and a combine function: the pane is
+computed when the first window that holds it closes. Rows that come later for it, still in time for an open window, form
+one more piece of that pane. Count windows: panes of gcd(size, slide) tuples, each computed when full; windows over
+tuples are windows over panes then.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,24 +20,60 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.spark.conform import FunctionFailed, user_trace
 from penstock.engine.spark.heads import gather
 from penstock.engine.spark.intake import Clock, Intake
 from penstock.engine.spark.keyed import KeyStore, keys_of
 from penstock.engine.spark.logs import RowLog
 from penstock.engine.spark.ordered_window import CONTENT, OrderedHead, as_lists
 from penstock.engine.spark.pane_functions import PaneFunctions
+from penstock.engine.spark.pane_window import PaneHead
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import event_times
 from penstock.engine.spark.state import HASH
+from penstock.errors import PenstockError
 from penstock.windows.count import Count
 from penstock.windows.firing import Fired
 from penstock.windows.kinds import advance
 from penstock.windows.order import edges_of
-from penstock.windows.time import END_OF_TIME, Time
+from penstock.windows.panes import PANE, lift_panes
+from penstock.windows.time import Time
 from penstock.windows.time_content import fire_time
 
-PANE, ROWS, RESULT = "_ps_pane", "_ps_rows", "_ps_result"
+ROWS, RESULT = "_ps_rows", "_ps_result"
 Longs = npt.NDArray[np.int64]
+
+
+@dataclass
+class LiftedPaneHead(PaneHead):
+    """Time windows over partial aggregates that are lifted here, each row once, in the place of Spark's groupBy."""
+
+    intake: Intake | None = None
+
+    def _fresh(self, table: pa.Table | None, closed: int | None, task: TaskRun, counters: Counters) -> pa.Table | None:
+        """Lift the rows that are on time, a few array operations for all panes of all keys."""
+        assert self.intake is not None
+        rows = self.intake.take(table, closed, task, counters)
+        if rows is None or not rows.num_rows:
+            return None
+        times, _ = event_times(rows, self.intake.time or "")
+        with self._named(task):
+            return lift_panes(rows.append_column(PANE, pa.array(self.spec.pane_of(times))), self.outputs, self.key)
+
+    def _close(self, fresh: pa.Table | None, clock: Clock, task: TaskRun) -> list[pa.Table]:
+        with self._named(task):
+            return super()._close(fresh, clock, task)
+
+    @contextmanager
+    def _named(self, task: TaskRun) -> Iterator[None]:
+        """Name the operator where lift, combine or lower fail."""
+        try:
+            yield
+        except (OSError, PenstockError):
+            raise
+        except Exception as error:
+            text = f"(window) raised {type(error).__name__}: {error}; batch {task.batch['id']}\n{user_trace(error)}"
+            raise FunctionFailed(self.operator, text) from error
 
 
 @dataclass
@@ -52,7 +91,7 @@ class PanedTimeHead:
         table = gather(batches)
         before = time.perf_counter()
         clock = Clock.of(task, operator)
-        fresh = self.intake.take(table, clock, task, counters)
+        fresh = self.intake.take(table, clock.closed, task, counters)
         results = self._run(fresh, clock, task, counters)
         spent = time.perf_counter() - before
         counters.busy += spent
@@ -66,29 +105,17 @@ class PanedTimeHead:
         name = self.intake.operator
         log = RowLog(task, name, name) if task.folder is not None else None
         done = RowLog(task, name, f"{name}.panes") if task.folder is not None else None
-        passes = clock.watermark is not None and (
-            clock.closed is None or self.spec.last_closed(clock.watermark) > self.spec.last_closed(clock.closed)
-        )
-        if not passes and not clock.final:
+        if clock.upto is None or not clock.passes(self.spec):
             if log is not None:
                 self._append(log, fresh, counters, whole=False)
             return []
-        rows = log.read() if log is not None else None
+        pieces = [log.read() if log is not None else None, fresh]
+        rows = [piece for piece in pieces if piece is not None and piece.num_rows]
         panes = done.read() if done is not None else None
-        made, results = [], []
-        if passes:
-            assert clock.watermark is not None
-            rows, new = self._compute(rows, clock.watermark, task, counters)
-            made += new
-            results += self._combine(panes, made, clock.closed, clock.watermark, task, counters)
-        if clock.final:
-            rest = [piece for piece in (rows, fresh) if piece is not None and piece.num_rows]
-            _, new = self._compute(pa.concat_tables(rest) if rest else None, END_OF_TIME, task, counters)
-            made += new
-            results += self._combine(panes, made, clock.watermark, END_OF_TIME, task, counters)
+        left, made = self._compute(pa.concat_tables(rows) if rows else None, clock.upto, task, counters)
+        results = self._combine(panes, made, clock.closed, clock.upto, task, counters)
         if log is not None and done is not None:
-            kept = [] if clock.final else [p for p in (rows, fresh) if p is not None and p.num_rows]
-            self._append(log, pa.concat_tables(kept) if kept else None, counters, whole=True)
+            self._append(log, None if clock.final else left, counters, whole=True)
             self._keep_panes(done, panes, made, clock, counters)
         return results
 
@@ -112,8 +139,8 @@ class PanedTimeHead:
         fresh[1:] = (slots[1:] != slots[:-1]) | (pane[1:] != pane[:-1])
         lo = np.flatnonzero(fresh)
         hi = np.append(lo[1:], len(pane))
-        start = self.spec.origin_us + pane[lo] * self.spec.pane_us
-        cut = Fired(slots[lo], lo, hi, start, start + self.spec.pane_us, pane[lo])
+        start, end = self.spec.start_of_pane(pane[lo]), self.spec.start_of_pane(pane[lo] + 1)
+        cut = Fired(slots[lo], lo, hi, start, end, pane[lo])
         result = self.functions.results_of_panes(mine, keys.table, cut, counters, task)
         table = mine.select([HASH, *self.intake.key]).take(pa.array(lo))
         for column, values in ((PANE, pa.array(pane[lo])), (ROWS, pa.array(hi - lo)), (RESULT, result)):
@@ -137,7 +164,7 @@ class PanedTimeHead:
         keys = keys_of(table, self.intake.key)
         pane = table.column(PANE).to_numpy()
         order = np.lexsort((pane, keys.slots))  # stable: later pieces of a pane stand behind the first
-        starts = self.spec.origin_us + pane[order] * self.spec.pane_us
+        starts = self.spec.start_of_pane(pane[order])
         # No window edge lies inside a pane, so a pane is in a window iff its first microsecond is.
         fired = fire_time(self.spec, edges_of(keys.slots, len(keys)), starts, closed, upto)
         table = table.take(pa.array(order))
@@ -167,18 +194,14 @@ class PanedTimeHead:
             return
         whole, pieces = done.is_long, list(made)
         if whole and panes is not None:
-            assert clock.watermark is not None
-            least = (self.spec.last_closed(clock.watermark) + 1) * self.spec.panes_per_slide
+            assert clock.upto is not None
+            least = (self.spec.last_closed(clock.upto) + 1) * self.spec.panes_per_slide
             pieces.insert(0, panes.filter(pc.greater_equal(panes.column(PANE), least)))
         table = pa.concat_tables(pieces).combine_chunks() if pieces else None
         bounds = (0, 0)
         if table is not None and table.num_rows:
             pane = table.column(PANE).to_numpy()
-            first, last = int(pane.min()), int(pane.max())
-            bounds = (
-                self.spec.origin_us + first * self.spec.pane_us,
-                self.spec.origin_us + (last + 1) * self.spec.pane_us,
-            )
+            bounds = self.spec.start_of_pane(int(pane.min())), self.spec.start_of_pane(int(pane.max()) + 1)
         done.write(table, counters, bounds, whole=whole)
 
 

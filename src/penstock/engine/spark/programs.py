@@ -13,12 +13,13 @@ from penstock.engine.spark.keyed import KeyedHead
 from penstock.engine.spark.ordered_window import OrderedHead
 from penstock.engine.spark.pane_functions import PaneFunctions
 from penstock.engine.spark.pane_window import PaneHead
-from penstock.engine.spark.paned_window import PanedCountHead, PanedTimeHead
+from penstock.engine.spark.paned_window import LiftedPaneHead, PanedCountHead, PanedTimeHead
 from penstock.engine.spark.program import INDEX_BITS, Head, Program, Step
 from penstock.engine.spark.results import Evaluation
 from penstock.engine.spark.stages import Stage
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
+from penstock.windows.delta import Delta
 from penstock.windows.kinds import is_ordered
 from penstock.windows.time import Time
 
@@ -41,6 +42,20 @@ class ProgramBuilder:
     def schema_of(self, port: str) -> StructType:
         """Return the declared schema of a port."""
         return nullable(self.flow.operators[op.owner(port)].outputs[port])
+
+    def columns_of(self, node: op.Operator, root: str) -> list[str]:
+        """Return the columns that an operator needs of the rows it is sent: all, or those that aggregates read.
+
+        With an event time ties are broken by all columns, so there all are needed.
+        """
+        names = self.schema_of(root).names
+        if not isinstance(node, op.Window) or not node.aggregates or node.path == "native" or node.time is not None:
+            return names
+        wanted = {*node.key, *node.order, *(read.arrival for read in self.flow.reads)}
+        wanted |= {column for output in node.aggregates for column in output.aggregate.columns}
+        if isinstance(node.spec, Delta):
+            wanted.add(node.spec.column)
+        return [name for name in names if name in wanted] or names[:1]
 
     def build(self, stage: Stage, arrival: tuple[str, str] | None, arrives: str | None = None) -> Program:
         """Return the program of a stage in a streaming job; `arrives` names the arrival column of a window's rows."""
@@ -71,7 +86,8 @@ class ProgramBuilder:
         return PlainHead(stage.root)
 
     def _window_head(self, node: op.Window, root: str, arrives: str | None) -> Head:
-        schema, rows = self.arrow(node.outputs[node.name]), self.arrow(self.schema_of(root))
+        schema, every = self.arrow(node.outputs[node.name]), self.arrow(self.schema_of(root))
+        rows = pa.schema([every.field(name) for name in self.columns_of(node, root)])
         if node.path == "native":
             assert isinstance(node.spec, Time)
             return PaneHead(node.name, node.key, node.spec, node.aggregates, schema, node.details)
@@ -86,6 +102,9 @@ class ProgramBuilder:
             details=node.details,
         )
         intake = Intake(node.name, node.key, node.time, node.order, rows, arrives, node.spec)
+        if node.path == "panes" and node.aggregates:
+            assert isinstance(node.spec, Time)
+            return LiftedPaneHead(node.name, node.key, node.spec, node.aggregates, schema, node.details, intake)
         if node.pane is not None and node.combine is not None:
             functions = PaneFunctions(node.pane, node.combine, evaluation)
             if isinstance(node.spec, Time):

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.spark.files import Folder, arrow_bytes
+from penstock.engine.spark.row_runs import take_rows
 
 HASH, DEAD = "_ps_hash", "_ps_dead"
 FORMAT_VERSION = 1
@@ -82,7 +83,10 @@ def hashes_of(table: pa.Table) -> U64:
 
 
 _open_files: OrderedDict[str, pa.Table] = OrderedDict()
+_checked: OrderedDict[str, None] = OrderedDict()
 _KEEP_OPEN = 256
+_KEEP_CHECKED = 4096
+_LARGE = 4 << 20  # bytes of a file that is mapped anew by each task: the pages that others touched go back
 
 
 def open_segment(folder: Folder, segment: Segment) -> pa.Table:
@@ -90,13 +94,20 @@ def open_segment(folder: Folder, segment: Segment) -> pa.Table:
     key = folder.at(segment.file)
     table = _open_files.get(key)
     if table is None:
-        table = folder.open_table(segment.file, segment.crc)
-        _open_files[key] = table
-        while len(_open_files) > _KEEP_OPEN:
-            _open_files.popitem(last=False)
+        table = folder.open_table(segment.file, None if key in _checked else segment.crc)
+        remember(_checked, key, None, _KEEP_CHECKED)
+        if segment.bytes < _LARGE or not folder.local:
+            remember(_open_files, key, table, _KEEP_OPEN)
     else:
         _open_files.move_to_end(key)
     return table
+
+
+def remember(cache: OrderedDict[str, Any], key: str, value: Any, most: int) -> None:
+    """Put something in a cache that forgets the oldest."""
+    cache[key] = value
+    while len(cache) > most:
+        cache.popitem(last=False)
 
 
 def same_keys(left: pa.Table, right: pa.Table, columns: tuple[str, ...]) -> Bools:
@@ -139,17 +150,18 @@ class KeyedSegments:
             rows, hit = self._find(table, hashes[asked], keys, asked)
             if not hit.any():
                 continue
-            taken = table.take(pa.array(rows[hit]))
+            taken = take_rows(table, rows[hit])
             resolved[asked[hit]] = True
             if DEAD in table.column_names:
                 dead[asked[hit]] = taken.column(DEAD).to_numpy()
             found.append(taken.select(self.schema.names))
             where[asked[hit]] = offset + np.arange(int(hit.sum()))
             offset += int(hit.sum())
-        known = pa.concat_tables([*found, self.schema.empty_table()]).combine_chunks()
         is_new = ~resolved | dead
-        indices = pa.array(where, mask=is_new)
-        return known.take(indices), is_new
+        known = found[0] if len(found) == 1 else pa.concat_tables([*found, self.schema.empty_table()])
+        if not is_new.any():
+            return take_rows(known.combine_chunks(), where), is_new
+        return known.combine_chunks().take(pa.array(where, mask=is_new)), is_new
 
     def _find(self, table: pa.Table, hashes: U64, keys: pa.Table, asked: Ints) -> tuple[Ints, Bools]:
         """Find rows by hash, then compare the keys themselves: a hash may collide."""
@@ -212,19 +224,25 @@ class KeyedSegments:
 
 
 def merge_newest(pieces: list[pa.Table], key: tuple[str, ...], *, drop_dead: bool) -> pa.Table:
-    """Merge tables, newest first, keeping the newest row of each key, sorted by unsigned hash."""
+    """Merge tables, newest first, keeping the newest row of each key, sorted by unsigned hash.
+
+    Which rows stay is told by hash and key alone; the state columns, which may be long lists, are copied once or, where
+    the newest table has every key, not at all.
+    """
     pieces = [with_dead(piece) for piece in pieces]
-    table = pa.concat_tables(pieces).combine_chunks() if len(pieces) > 1 else pieces[0].combine_chunks()
-    hashes = hashes_of(table)
+    heads = pa.concat_tables([piece.select([HASH, *key, DEAD]) for piece in pieces]).combine_chunks()
+    hashes = hashes_of(heads)
     order = np.argsort(hashes, kind="stable")
-    ordered = table.take(pa.array(order))
     same_hash = np.zeros(len(order), dtype=bool)
     same_hash[1:] = hashes[order][1:] == hashes[order][:-1]
     if same_hash.any():
-        ordered = ordered.filter(pa.array(_newest_of_runs(ordered, same_hash, key)))
+        order = order[_newest_of_runs(heads.take(pa.array(order)), same_hash, key)]
     if drop_dead:
-        ordered = ordered.filter(pc.invert(ordered.column(DEAD)))
-    return ordered.combine_chunks()
+        order = order[~heads.column(DEAD).to_numpy()[order]]
+    newest = pieces[0]
+    if not len(order) or order.max() < newest.num_rows:
+        return take_rows(newest, order).combine_chunks()
+    return pa.concat_tables(pieces).take(pa.array(order)).combine_chunks()
 
 
 def with_dead(table: pa.Table) -> pa.Table:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.flow import operators as op
 from penstock.windows.kinds import WindowSpec
 from penstock.windows.panes import needed_from
-from penstock.windows.time import Time
+from penstock.windows.time import Ints, Time
 
 RESOLUTION_US = 100_000  # of arrival times kept for windows that have no panes
 
@@ -30,14 +30,19 @@ def has_passed(node: op.Window, closed: int | None, watermark: int | None) -> bo
 def needed(node: op.Window, watermark: int) -> int:
     """Return the least `hi` of a log segment that an open window may need: a pane, or for raw rows an event time."""
     assert isinstance(node.spec, Time)
-    return needed_from(node.spec, watermark) if node.path == "native" else watermark - node.spec.size_us
+    of_panes = node.path == "native" or (node.path == "panes" and node.aggregates)
+    return needed_from(node.spec, watermark) if of_panes else watermark - node.spec.size_us
 
 
-def clock_panes(spec: WindowSpec) -> tuple[int, int]:
-    """Return the origin and width of the panes by which arrival times are kept."""
+def clock_pane(spec: WindowSpec, time: Ints) -> Ints:
+    """Return the pane by which the arrival of a row with this event time is kept: the window's own, if it has panes.
+
+    >>> clock_pane(Time("10 us", slide="4 us"), 7), clock_pane(Time("10 us", every=3), 250_000)
+    (3, 2)
+    """
     if isinstance(spec, Time) and not spec.needs_content:
-        return spec.origin_us, spec.pane_us
-    return 0, RESOLUTION_US
+        return spec.pane_of(time)
+    return time // RESOLUTION_US
 
 
 def in_force(before: dict[str, Any], spec: WindowSpec, cut_us: int, idle: bool) -> int | None:
@@ -76,8 +81,7 @@ def after(
             if arrival is not None:
                 firsts[pane] = min(arrival, firsts.get(pane, arrival))
     if watermark is not None:
-        origin, width = clock_panes(spec)
-        passed = (watermark - origin) // width
+        passed = clock_pane(spec, watermark)
         firsts = {pane: arrival for pane, arrival in firsts.items() if pane >= passed}
     return {
         "max_event": latest,
@@ -94,6 +98,5 @@ def completed_at(before: dict[str, Any], spec: WindowSpec, end: int, otherwise: 
     >>> completed_at({"firsts": [(0, 5), (1, 17), (2, 16)]}, spec, end=10, otherwise=99)
     16
     """
-    origin, width = clock_panes(spec)
-    ready = -(-(end + spec.lateness_us - origin) // width)
+    ready = clock_pane(spec, end + spec.lateness_us - 1) + 1  # the first pane that starts there or later
     return min((arrival for pane, arrival in before.get("firsts", []) if pane >= ready), default=otherwise)
