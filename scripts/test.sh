@@ -8,7 +8,11 @@ if [ $# -gt 0 ]; then
   exec $python -m pytest "$@"
 fi
 
-pure=(tests/control tests/engine_sim tests/windows src/penstock/windows src/penstock/patterns src/penstock/control src/penstock/engine/sim)
+pure=(
+  tests/control tests/engine_sim tests/windows tests/apps/queries tests/apps/simulate
+  src/penstock/windows src/penstock/patterns src/penstock/control src/penstock/engine/sim
+  src/penstock/apps/queries src/penstock/apps/simulate
+)
 kills=tests/engine/test_kill.py::test_three_kills_of_the_driver_tree_lose_and_double_nothing
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
