@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock import sources
-from penstock.engine.spark import host
+from penstock.engine.spark import framer, frames, host, map_side
 from penstock.observe.record import BatchRecord
 from penstock.windows.aggregates import bind
 from penstock.windows.oracle import Oracle
@@ -63,7 +63,16 @@ SPECS = {
 NAMED = {"total": ps.sum("v"), "n": ps.count(), "some": ps.count("v"), "avg": ps.mean("v")}
 
 
-def test_stream_equals_oracle(spark: SparkSession, tmp_path: Path) -> None:
+def test_stream_equals_oracle(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batches take the map side of Spark's aggregation alone, as with many panes."""
+    halves: list[Any] = []
+
+    def noted(*arguments: Any) -> Any:
+        halves.append(map_side.map_side(*arguments))
+        return halves[-1]
+
+    monkeypatch.setattr(frames, "map_side", noted)
+    monkeypatch.setattr(framer, "MANY_PANES", 60)
     total, per_batch = 2400, 480
     flow = ps.Flow("windows")
     rows = read(spark, flow, total, per_batch)
@@ -72,6 +81,7 @@ def test_stream_equals_oracle(spark: SparkSession, tmp_path: Path) -> None:
     job = flow.start(spark, str(tmp_path), Changing(), available_now=True)
     assert job.await_end(600)
     job.stop()
+    assert sum(half is not None for half in halves) > 4
     given = rows_of(spark, total)
     for name, spec in SPECS.items():
         check(job.memory(f"to_{name}").to_pylist(), spec, given, per_batch)

@@ -1,7 +1,7 @@
 """What state costs: a batch that touches few of many keys, and the memory of a window over a million keys.
 
 Sparse: windows of 20 panes over a million keys, none of which closes meanwhile. A *full* batch has rows of every key in
-four panes, a *sparse* one of every hundredth key; both are warm. Memory: a pane of every key per batch and a window of
+six panes, a *sparse* one of every hundredth key; both are warm. Memory: a pane of every key per batch and a window of
 every key closed per batch, the log at its full length, while the resident memory of all Python workers is sampled.
 """
 
@@ -25,7 +25,7 @@ from penstock.bench.windows.peers import Arena
 from penstock.observe.telemetry import read, telemetry_dir
 
 PANES = 20
-FULL_PANES = 4  # that a row of each key hits in a full batch
+FULL_PANES = 6  # that a row of each key hits in a full batch
 SPARSE = 100  # one key in so many
 FULL_BATCHES, SPARSE_BATCHES = 3, 12
 STEADY_BATCHES = 30

@@ -14,6 +14,8 @@ from penstock.engine.spark.stages import JobPlan, Plan, Stage, owner_of
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 
+MANY_PANES = 32768  # pane rows of a batch from which the map side alone is cheaper
+
 
 class Framer:
     """Builds the DataFrame of each job; programs are pickled once and kept from batch to batch."""
@@ -23,6 +25,7 @@ class Framer:
         self._stages: dict[tuple[str, str], frames.PythonStage] = {}
         self._arrival = {read.name: read.arrival for read in flow.reads}
         self._alone = len(flow.reads) == 1
+        self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
 
     def frame(
         self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, few: bool
@@ -47,7 +50,8 @@ class Framer:
         if isinstance(node, op.Stateful) or node.path != "native":
             columns = self.programs.columns_of(node, stage.root)
             return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few)
-        return frames.pane_exchange(frame, node, width, arrival=self.arrival_of(stage), few=few)
+        many = self.panes.get(node.name, 0) > MANY_PANES
+        return frames.pane_exchange(frame, node, width, arrival=self.arrival_of(stage), few=few, many_panes=many)
 
     def arrival_of(self, stage: Stage) -> str | None:
         """Return the arrival column among the rows that a stage reads, if they still carry one."""

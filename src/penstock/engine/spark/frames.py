@@ -12,6 +12,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import LongType, StructType
 from pyspark.util import PythonEvalType
 
+from penstock.engine.spark.map_side import map_side
 from penstock.engine.spark.program import INDEX_BITS, POS, Program
 from penstock.engine.spark.state import GROUPS, HASH
 from penstock.flow import operators as op
@@ -162,9 +163,15 @@ def pane_text(spec: Time, time: str) -> str:
 
 
 def pane_exchange(
-    frame: DataFrame, node: op.Window, width: int, *, arrival: str | None = None, few: bool = False
+    frame: DataFrame,
+    node: op.Window,
+    width: int,
+    *,
+    arrival: str | None = None,
+    few: bool = False,
+    many_panes: bool = False,
 ) -> DataFrame:
-    """Aggregate natively per key and pane, then send the few pane rows to the tasks of their key groups.
+    """Aggregate natively per key and pane, then send the pane rows to the tasks of their key groups.
 
     The pane of a row is null without event time; else that of `Time.pane_of` (thesis 000, 4.5). The text is the same in
     every batch: a watermark written into it would make Spark compile new code each time.
@@ -172,13 +179,19 @@ def pane_exchange(
     spec, time = node.spec, time_text(node)
     assert isinstance(spec, Time)
     pane = f"{pane_text(spec, time)} as {PANE}"
-    measures = [f"{hash_text(node.key)} as {HASH}", f"max({time}) as _ps_max"]
-    measures += [f"{partial.sql} as {quoted(partial.name)}" for partial in partials_of(node.aggregates)]
+    measures = {"_ps_max": f"max({time})"} | {partial.name: partial.sql for partial in partials_of(node.aggregates)}
     if arrival is not None:
-        measures.append(f"min(unix_micros({quoted(arrival)})) as _ps_first")
+        measures["_ps_first"] = f"min(unix_micros({quoted(arrival)}))"
     alone = few and width == 1
     if alone:
         frame = frame.coalesce(1)  # one partition satisfies the grouping too: no exchange at all
     keys = [sql(quoted(name)) for name in node.key]
-    grouped = frame.groupBy(*keys, sql(pane)).agg(*[sql(measure) for measure in measures])
+    named = [sql(f"{text} as {quoted(name)}") for name, text in measures.items()]
+    hashed = sql(f"{hash_text(node.key)} as {HASH}")
+    if many_panes and not alone:
+        grouped = frame.groupBy(*keys, sql(pane)).agg(*named)
+        half = map_side(grouped, [*node.key, PANE, *measures], len(measures))
+        if half is not None:
+            return half.select("*", hashed).repartitionById(width, sql(route_text(width)))
+    grouped = frame.groupBy(*keys, sql(pane)).agg(hashed, *named)
     return grouped if alone else grouped.repartitionById(width, sql(route_text(width)))

@@ -133,6 +133,7 @@ class Host:
         self._crash("state", number)
         self._crash("output", number)
         measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
+        self.framer.panes = {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}
         with measured.part("manifest"):
             manifest = self._manifest(number, before, entry, document, reports)
             self.ledger.finish(number, manifest)

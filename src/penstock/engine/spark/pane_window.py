@@ -84,8 +84,11 @@ class PaneHead:
             seen["first"] = [grouped.column(PANE).to_pylist(), grouped.column("_ps_first_min").to_pylist()]
         task.extra.setdefault("seen", {})[self.operator] = seen
         names = [HASH, *self.key, PANE, *(p.name for p in partials_of(self.outputs))]
+        if not panes.num_rows:
+            return None
         # Nullable, whatever Spark says of this batch: logs of different batches are joined.
-        return pa.table({name: panes.column(name) for name in names}) if panes.num_rows else None
+        fresh = pa.table({name: panes.column(name) for name in names})
+        return fresh if task.folder is None else compact(fresh, self.key, self.outputs)
 
     def _close(self, fresh: pa.Table | None, clock: Clock, task: TaskRun) -> list[pa.Table]:
         """Close the windows whose end was passed, over the log and the batch's panes."""
@@ -105,12 +108,11 @@ class PaneHead:
         if clock.final:
             log.write(None, counters, whole=True)
             return
-        whole = log.is_long
+        whole, table = log.is_long, fresh  # the fresh ones are sorted and compact already
         if whole and (old := log.read()) is not None:
-            fresh = old if fresh is None else pa.concat_tables([old, fresh])
-        if fresh is not None and clock.upto is not None:
-            fresh = live(fresh, self.spec, clock.upto)
-        table = compact(fresh, self.key, self.outputs) if fresh is not None and fresh.num_rows else None
+            table = compact(old if fresh is None else pa.concat_tables([old, fresh]), self.key, self.outputs)
+        if table is not None and clock.upto is not None:
+            table = live(table, self.spec, clock.upto).combine_chunks()
         bounds = pane_bounds(table) if table is not None else None
         log.write(table, counters, bounds or (0, 0), whole=whole)
 

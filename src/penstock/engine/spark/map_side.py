@@ -1,0 +1,51 @@
+"""The map-side half of a grouped aggregate: what each task makes of its own rows, without the exchange that follows.
+
+Spark aggregates in two halves with an exchange between them. Pane rows go on to another exchange, by key group, and a
+window's log combines rows of the same pane anyway, so the first half is enough. Where panes are many, that saves an
+exchange and a second hash table, a tenth of the batch; where they are few, the longer way to plan it costs more than
+the second half (docs/decisions/006-window-paths.md).
+
+The half is taken out of the physical plan, which is no public interface; where the plan does not look as expected, the
+whole aggregate is used, with the same result.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+MOST_PARTITIONS = 8  # a group has at most so many rows; with more, Spark's second half pays
+PLAIN = frozenset({"count", "sum", "min", "max"})  # what is carried between the halves is the value itself
+
+
+def map_side(grouped: DataFrame, columns: list[str], aggregates: int) -> DataFrame | None:
+    """Return the map side of `groupBy(...).agg(...)` under these column names; None where it cannot be had.
+
+    `columns` are the names of the grouping columns and of the `aggregates` measures, in the order of their statement.
+    """
+    exchange = grouped._jdf.queryExecution().executedPlan()
+    while exchange.nodeName() != "Exchange":
+        if exchange.children().size() != 1:
+            return None
+        exchange = exchange.children().head()
+    half = exchange.child()
+    if not _is_plain(half, len(columns), aggregates):
+        return None
+    rows = half.execute()
+    if rows.getNumPartitions() > MOST_PARTITIONS:
+        return None
+    spark = grouped.sparkSession
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, half.schema(), False), spark).toDF(*columns)
+
+
+def _is_plain(half: Any, columns: int, aggregates: int) -> bool:
+    """Tell whether each measure is one column of the half, and its value: no two were found equal and made one."""
+    node = half.child() if half.nodeName().startswith("WholeStageCodegen") else half
+    if node.nodeName() != "HashAggregate" or half.output().size() != columns:
+        return False
+    measures = node.aggregateExpressions()
+    if measures.size() != aggregates:
+        return False
+    functions = [measures.apply(number).aggregateFunction() for number in range(aggregates)]
+    return all(f.prettyName() in PLAIN and f.aggBufferAttributes().size() == 1 for f in functions)
