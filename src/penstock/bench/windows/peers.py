@@ -181,7 +181,7 @@ def beside(arena: Arena, ours: Player, peer: Player) -> list[Row]:
         rows = min(arena.effort.rows, int(longer))
         checked = arena.check(peer, rows)
     slow = checked.seconds >= arena.effort.at_least_s / 2
-    if not slow or rows == arena.effort.rows:
+    for _ in range(2):
         arena.time(ours, arena.effort.rows)  # it is warm, too
     counts = {ours: arena.effort.rows, peer: rows}
     found = arena.rounds([ours, peer], counts, 1 if slow else arena.effort.runs)
