@@ -117,7 +117,7 @@ def stderr_to(path: Path) -> Iterator[None]:
         os.close(log)
 
 
-def main(seconds: float = 20.0, out: str | None = None) -> int:
+def main(seconds: float = 16.0, out: str | None = None) -> int:
     """Run for about `seconds`, results under `out` (a temporary folder if left out); 0 if they are right."""
     began, code, written = time.monotonic(), 0, dict[int, int]()
     print("starting Spark (about 10 s) ...", flush=True)
