@@ -19,7 +19,8 @@ import penstock as ps
 from penstock.bench.functions import nothing
 from penstock.bench.overload import memory
 from penstock.bench.streams import Trigger, to_the_end
-from penstock.bench.windows.data import SCHEMA, START_MS
+from penstock.bench.windows.data import START_MS
+from penstock.bench.windows.engines import Files
 from penstock.bench.windows.journal import Row
 from penstock.bench.windows.peers import Arena
 from penstock.observe.telemetry import read, telemetry_dir
@@ -77,9 +78,10 @@ def peak_memory(arena: Arena, keys: int) -> list[Row]:
         done.set()
         watcher.join()
     steady = [trigger.ms / 1000 for trigger in found[PANES + 2 :]]
-    kept = sorted(written)[-3:]
     arena.bench.say(f"  state, {keys} keys x {PANES} panes: peak {peak[0]:.0f} MiB, batches of {steady} s")
-    note = f"peak resident memory of all Python workers {peak[0]:.0f} MiB; state written per batch at most {kept[-1]}"
+    note = (
+        f"peak resident memory of all Python workers {peak[0]:.0f} MiB; state written per batch at most {max(written)}"
+    )
     shutil.rmtree(folder, ignore_errors=True)
     what = f"{keys} keys x {PANES} panes"
     return [
@@ -98,7 +100,7 @@ def _write(path: Path, keys: np.ndarray, panes: np.ndarray) -> None:
 def _run(arena: Arena, folder: Path, kind: ps.Time) -> tuple[list[Trigger], list[int]]:
     """The batches of a window over the files, and the bytes of state that each wrote."""
     spark = arena.bench.spark
-    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder / "in"))
+    stream = Files(folder / "in", rows=0).stream(spark)
     flow = ps.Flow("state")
     flow.read(stream, time="ts").window(kind, key="k").aggregate(total=ps.sum("v"), n=ps.count()).write(
         "function", fn=nothing
