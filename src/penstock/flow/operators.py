@@ -165,6 +165,11 @@ class Window(Operator):
     width: Width = Width(1, MAX_KEYED_WIDTH)
 
     @property
+    def keeps_partials(self) -> bool:
+        """Whether what it keeps of its rows are partial aggregates per pane, made by Spark or lifted in Python."""
+        return self.path == "native" or (self.path == "panes" and bool(self.aggregates))
+
+    @property
     def waits(self) -> bool:
         """Whether rows wait for the watermark and are then taken in order (design section 3, Order)."""
         return self.time is not None and is_ordered(self.spec)

@@ -30,6 +30,7 @@ from penstock.engine.spark.pane_functions import PaneFunctions
 from penstock.engine.spark.pane_window import PaneHead
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import event_times
+from penstock.engine.spark.row_runs import keep_rows
 from penstock.engine.spark.state import HASH
 from penstock.errors import PenstockError
 from penstock.windows.count import Count
@@ -216,7 +217,7 @@ class PanedCountHead(OrderedHead):
         assert self.functions is not None
         width = math.gcd(self.spec.size, self.spec.slide)
         over_panes = Count(self.spec.size // width, self.spec.slide // width, partial=self.spec.partial)
-        keys = keys_of(rows, self.intake.key)
+        keys = keys_of(rows, self.intake.key, by_hash=True)
         name = self.evaluation.operator
         store = KeyStore(task, name, name, self.intake.key, self._paned_schema())
         state, _ = store.lookup(keys)
@@ -237,7 +238,7 @@ class PanedCountHead(OrderedHead):
         fired = replace(step.fired, start=(step.fired.start - 1) * width + 1, end=step.fired.end * width)
         counts = np.full(len(results), width, dtype=np.int64)
         result = self.functions.results_of_windows(results, counts, keys.table, fired, counters, task)
-        left = arranged.filter(pa.array(cut.keep)).combine_chunks()
+        left = keep_rows(arranged, cut.keep)
         columns = [
             pa.array(cut.meta["count"]),
             as_lists(left.to_struct_array(), cut.keep, edges),

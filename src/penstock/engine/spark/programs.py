@@ -102,7 +102,7 @@ class ProgramBuilder:
             details=node.details,
         )
         intake = Intake(node.name, node.key, node.time, node.order, rows, arrives, node.spec)
-        if node.path == "panes" and node.aggregates:
+        if node.keeps_partials:
             assert isinstance(node.spec, Time)
             return LiftedPaneHead(node.name, node.key, node.spec, node.aggregates, schema, node.details, intake)
         if node.pane is not None and node.combine is not None:

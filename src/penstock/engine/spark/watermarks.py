@@ -30,8 +30,7 @@ def has_passed(node: op.Window, closed: int | None, watermark: int | None) -> bo
 def needed(node: op.Window, watermark: int) -> int:
     """Return the least `hi` of a log segment that an open window may need: a pane, or for raw rows an event time."""
     assert isinstance(node.spec, Time)
-    of_panes = node.path == "native" or (node.path == "panes" and node.aggregates)
-    return needed_from(node.spec, watermark) if of_panes else watermark - node.spec.size_us
+    return needed_from(node.spec, watermark) if node.keeps_partials else watermark - node.spec.size_us
 
 
 def clock_pane(spec: WindowSpec, time: Ints) -> Ints:
