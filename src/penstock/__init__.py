@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock import sources
     from penstock.control.decision import Decision, Policy, Static
+    from penstock.control.policies.adaptive import Adaptive
     from penstock.engine.spark.session import local_session
     from penstock.errors import (
         CheckpointError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.flow.context import Replica, replica
     from penstock.flow.flow import Flow
     from penstock.flow.keyed_state import KeyedState
+    from penstock.flow.requirements import Cost, Latency, Throughput
     from penstock.flow.stream import Stream, elastic
     from penstock.windows.aggregates import (
         Aggregate,
@@ -62,6 +64,7 @@ __version__ = "0.1.0"
 # Public names and where they live. Loaded at first use, so that the pure layers import without PySpark.
 _HOMES = {
     "penstock.control.decision": ("Decision", "Policy", "Static"),
+    "penstock.control.policies.adaptive": ("Adaptive",),
     "penstock.engine.spark.session": ("local_session",),
     "penstock.errors": (
         "CheckpointError",
@@ -74,6 +77,7 @@ _HOMES = {
     "penstock.flow.context": ("Replica", "replica"),
     "penstock.flow.flow": ("Flow",),
     "penstock.flow.keyed_state": ("KeyedState",),
+    "penstock.flow.requirements": ("Cost", "Latency", "Throughput"),
     "penstock.flow.stream": ("Stream", "elastic"),
     "penstock.windows.aggregates": (
         "Aggregate",
@@ -117,8 +121,10 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Adaptive",
     "Aggregate",
     "CheckpointError",
+    "Cost",
     "Count",
     "Decision",
     "Delta",
@@ -126,12 +132,14 @@ __all__ = [
     "FlowError",
     "JobFailed",
     "KeyedState",
+    "Latency",
     "PenstockError",
     "Policy",
     "PolicyError",
     "Replica",
     "Static",
     "Stream",
+    "Throughput",
     "Time",
     "UserFunctionError",
     "Window",

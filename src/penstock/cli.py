@@ -96,14 +96,36 @@ def demo(
 @app.command()
 def simulate(
     scenario: Annotated[str, typer.Argument(help="Which scenario; 'list' names them all.")],
+    checkpoint: Annotated[Path | None, typer.Argument(help="For 'replay': the checkpoint of a job's run.")] = None,
     policy: Annotated[str | None, typer.Option(help="Run this policy (several by commas), not the usual ones.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run; 'compare' takes it as the first of its seeds.")] = 1,
     json_path: Annotated[str | None, typer.Option("--json", help="Write the rows to this file.")] = None,
     plot_path: Annotated[str | None, typer.Option("--plot", help="Draw rate, width and latency to this file.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds 'compare' runs; 10 if left out.", min=1)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds 'compare' (10 if left out) and 'replay' (5) run.", min=1)
+    ] = None,
     processes: Annotated[int, typer.Option(help="Processes that 'compare' uses.", min=1)] = 1,
+    bound: Annotated[
+        float | None, typer.Option(help="For 'replay': a bound on the mean, in ms, in place of the run's own.")
+    ] = None,
+    over: Annotated[float | None, typer.Option(help="For 'replay': the seconds over which a bound is judged.")] = None,
+    skip: Annotated[float, typer.Option(help="For 'replay': the first so many seconds are not judged.", min=0.0)] = 0.0,
 ) -> None:
-    """Run the theses' evaluations, or all policies over all load shapes, in virtual time."""
+    """Run the theses' evaluations, all policies over all load shapes, or a job's run once more, in virtual time."""
+    if scenario == "replay":
+        from penstock.apps.simulate.replay import main as replay
+
+        if checkpoint is None:
+            _refuse("simulate replay needs the checkpoint of a run")
+        if (bound is not None and bound <= 0.0) or (over is not None and over <= 0.0):
+            _refuse("--bound and --over must be more than 0")
+        code = replay(
+            checkpoint, policy=policy, bound_ms=bound, over_s=over, skip_s=skip, seed=seed, seeds=seeds,
+            json_path=json_path, plot_path=plot_path,
+        )  # fmt: skip
+        raise typer.Exit(code)
+    if checkpoint is not None or bound is not None or over is not None or skip:
+        _refuse("a checkpoint, --bound, --over and --skip are for 'simulate replay'")
     from penstock.apps.simulate.main import main as run
 
     code = run(
@@ -137,6 +159,22 @@ def windows(
     from penstock.bench.windows.suite import main as run
 
     raise typer.Exit(run(json_path=json_path, quick=quick, only=only, against=against, fresh=fresh))
+
+
+@bench.command()
+def adaptive(
+    json_path: Annotated[str | None, typer.Option("--json", help="Results file; a cut run goes on from it.")] = None,
+    only: Annotated[str | None, typer.Option(help="staircase, trading, burst, hotkey; by commas.")] = None,
+    policies: Annotated[
+        str | None, typer.Option(help="adaptive, static, at-once, elastic, spar-latency; by commas.")
+    ] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each policy, pooled.", min=1)] = 3,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the results file has.")] = False,
+) -> None:
+    """Live runs under changing load: the stated latency, kept or not, and what it costs."""
+    from penstock.bench.adaptive.suite import main as run
+
+    raise typer.Exit(run(json_path=json_path, only=only, policies=policies, runs=runs, fresh=fresh))
 
 
 @bench.command()

@@ -16,6 +16,7 @@ from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.control.policies.adaptive import Adaptive
 from penstock.control.policies.adaptive_learner import Learner, Need, scatter
 from penstock.control.policies.adaptive_paths import Budgets, Path, mean_limit
+from penstock.control.policies.adaptive_search import told_apart
 from penstock.control.policies.adaptive_widths import BARE, DUE, NEXT, WidthSearch
 from penstock.control.reserve import Reserve
 from tests.control.cases import view
@@ -343,13 +344,66 @@ def test_a_goal_out_of_reach_does_not_widen_for_ever() -> None:
     assert max(widths[:8]) < 64
 
 
+@pytest.mark.parametrize("busy", [1.0, 0.8])
 @pytest.mark.parametrize("best", [4, 8, 14, 16])
-def test_the_width_of_the_greatest_throughput_is_found(best: int) -> None:
+def test_the_width_of_the_greatest_throughput_is_found(best: int, busy: float) -> None:
+    """By counts where the farm is always busy (no service time is shown), else by the times of the items."""
     policy, decision, rng = Adaptive(), Decision({"v": 8}), np.random.default_rng(best)
     widths = []
     for i in range(400):
         width = decision.widths["v"]
         speed = 10.0 * (min(width, best) - 0.6 * max(width - best, 0)) * (1.0 + 0.02 * float(rng.standard_normal()))
-        decision = policy.decide(farm(float(i), width, max(speed, 1.0)), decision)
+        speed = max(speed, 1.0)
+        shown = {"service_s": 0.0, "utilisation": 1.0} if busy == 1.0 else {"utilisation": busy}
+        one = view(
+            "v",
+            **{
+                "width": width,
+                "hi": 16,
+                "completed_per_s": speed if busy == 1.0 else 50.0,  # not always busy: what came is what was done
+                "service_s": width / speed,
+                "service_cv": 0.1,
+                **shown,
+            },
+        )
+        decision = policy.decide(Observation(float(i), 1.0, {"v": one}, parallelism=16), decision)
         widths.append(decision.widths["v"])
     assert abs(float(np.median(widths[200:])) - best) <= 1
+
+
+def test_widths_are_told_apart_as_well_as_their_noise_allows() -> None:
+    """Against 2000 drawn contests: one that is 2 standard deviations better is nearly always taken, one that is a
+    deviation worse seldom, an equal one sometimes (no harm done), and who is much worse is rejected within 3 rounds.
+    """
+    rng = np.random.default_rng(8)
+
+    def contest(better: float, scatters: float, noise: float) -> tuple[bool, int]:
+        ratios: list[float] = []
+        while True:
+            ratios.append(better + scatters * float(rng.standard_normal()))
+            verdict = told_apart(ratios, noise)
+            if verdict is not None:
+                return verdict, len(ratios)
+
+    def taken(better: float, scatters: float, noise: float) -> tuple[float, float]:
+        results = [contest(better, scatters, noise) for _ in range(2000)]
+        return float(np.mean([r for r, _ in results])), float(np.mean([n for _, n in results]))
+
+    for scatters, noise in ((0.05, 0.05), (0.02, 0.05)):
+        assert taken(0.0, scatters, noise)[0] < 0.3
+        assert taken(-scatters, scatters, noise)[0] < 0.05
+        assert taken(2.0 * scatters, scatters, noise)[0] > 0.95
+        assert taken(-2.0 * scatters, scatters, noise)[0] < 0.01
+    assert taken(-0.1, 0.05, 0.05)[1] < 3.0
+
+
+def test_trials_of_bad_widths_lose_no_more_than_1_percent_in_the_long_run() -> None:
+    """The top is at 8 and all else is much worse; only slow items (3 per interval) are compared: long windows."""
+    policy, decision, lost = Adaptive(), Decision({"v": 8}), []
+    for i in range(4000):
+        width = decision.widths["v"]
+        speed = 3.0 * (1.0 - abs(width - 8) / 8.0 if width < 8 else 1.0 - 0.1 * (width - 8))
+        one = view("v", width=width, hi=16, completed_per_s=max(speed, 0.1), service_s=0.0, utilisation=1.0)
+        decision = policy.decide(Observation(float(i), 1.0, {"v": one}, parallelism=16), decision)
+        lost.append(1.0 - speed / 3.0)
+    assert 0.0 < np.mean(lost[400:]) <= 0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import penstock as ps
 from penstock import sources
 from penstock.control.decision import Decision
+from penstock.engine.spark.state import GROUPS
 
 START_US = 1_700_000_000_000_000
 RATE = 1000
@@ -74,18 +76,17 @@ def expected_sums(table: pa.Table) -> tuple[dict[int, float], dict[int, tuple[fl
 
 
 class Changing:
-    """A policy that gives every operator another width in every batch."""
+    """A policy that gives every operator another width, and its key groups other tasks, in every batch."""
 
     def __init__(self, widths: tuple[int, ...] = (1, 3, 2, 5, 4)) -> None:
         self.widths, self.calls = widths, 0
 
     def decide(self, observed: Any, current: Decision) -> Decision:
         self.calls += 1
-        return Decision(
-            dict.fromkeys(current.widths, self.widths[self.calls % len(self.widths)]),
-            current.lifetime_s,
-            current.row_cap,
-        )
+        width = self.widths[self.calls % len(self.widths)]
+        random = np.random.default_rng(self.calls)
+        routes = {name: tuple(random.integers(0, width, GROUPS).tolist()) for name in current.widths}
+        return replace(current, widths=dict.fromkeys(current.widths, width), routes=routes)
 
 
 def parquet(path: str | Path) -> pa.Table:

@@ -16,7 +16,7 @@ from penstock.engine.sim.loop import run
 from penstock.engine.sim.measures import measure
 from penstock.engine.sim.spec import Operator
 
-BOUND = Bound("fast", ("score",), mean_s=1.5)
+BOUND = Bound("fast", ("score",), mean_s=1.5, over_s=1.0)
 
 
 def flat(rate: float, seconds: float = 120.0) -> Load:
@@ -111,15 +111,16 @@ def test_the_cheapest_plan_is_found_on_a_steady_load() -> None:
     late = [i for i in trace.intervals if i.begin_s > 60.0]
     assert {i.widths["score"] for i in late} <= {4, 5}  # load 3: 3 tasks would be busy all the time
     met = [i.met["fast"] for i in late]
-    assert np.mean(met) >= 0.99
+    assert np.mean(met) >= 0.98
     assert np.mean([i.latency["fast"][0] for i in late]) > 0.75 * 1.5
-    assert policy.batches.feasible
+    assert policy.batches.outlook is not None
+    assert policy.batches.outlook.feasible
 
 
 @pytest.mark.parametrize("limit", [{"mean_s": 1.5}, {"p95_s": 2.5}, {"p99_s": 3.0}])
 def test_bounds_of_every_kind_hold_while_the_load_changes(limit: dict[str, float]) -> None:
     load = Load("steps", 400.0, steps([(0.0, 800.0), (120.0, 3200.0), (260.0, 1200.0)]))
-    trace, _ = adaptive(load, Bound("fast", ("score",), **limit), Operator("score", 0.001, width=2, hi=16))
+    trace, _ = adaptive(load, Bound("fast", ("score",), over_s=1.0, **limit), Operator("score", 0.001, width=2, hi=16))
     row = measure(trace, scenario="steps", policy="adaptive", seed=3)
     assert row.fulfilled is not None
     assert row.fulfilled >= 0.95
@@ -141,7 +142,8 @@ def test_the_operator_where_it_helps_most_is_widened() -> None:
 def test_no_more_tasks_than_slots_and_an_infeasible_bound_is_said_to_be_one() -> None:
     tight = Bound("fast", ("score",), mean_s=0.25)  # below 1.5 F = 0.3 s
     trace, policy = adaptive(flat(1500.0, 60.0), tight, Operator("score", 0.001, width=1, hi=64), slots=4)
-    assert not policy.batches.feasible
+    assert policy.batches.outlook is not None
+    assert not policy.batches.outlook.feasible
     assert max(i.widths["score"] for i in trace.intervals) == 4
     assert trace.intervals[-1].end_s - trace.intervals[-1].begin_s < 0.6  # no lifetime is added on top
 

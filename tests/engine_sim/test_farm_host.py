@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from penstock.control.decision import Decision, Static
-from penstock.control.observation import Bound
+from penstock.control.observation import Bound, OperatorView
 from penstock.engine.sim.checks import SimulationError
-from penstock.engine.sim.farm import Cores, FarmHost, Pauses
+from penstock.engine.sim.farm import Cores, FarmHost, Pauses, timed_share
 from penstock.engine.sim.loop import run
+from penstock.errors import PolicyError
 
 
 def item_by_item(costs: np.ndarray, machine: Cores, width: int) -> float:
@@ -85,3 +86,47 @@ def test_latency_goal_and_seed() -> None:
     assert go(1) == go(1) != go(2)
     # an item is inside for cost x N / S(N) = 0.1 x 12 / 9.2
     assert np.mean(go(1)) == pytest.approx(0.13, rel=0.05)
+
+
+class Sparing(Static):
+    """A policy that can do with the times of a quarter of the items."""
+
+    timed_share = 0.25
+
+
+def test_a_policy_says_which_share_of_the_items_it_needs_timed() -> None:
+    assert (timed_share(Static()), timed_share(Sparing())) == (1.0, 0.25)
+    for wrong in (0.0, -0.1, 1.5, float("nan")):
+        policy = Sparing()
+        policy.timed_share = wrong
+        with pytest.raises(PolicyError, match="timed_share"):
+            timed_share(policy)
+
+
+def test_timing_fewer_items_costs_in_proportion_and_shows_only_those() -> None:
+    """The speed is 1 - tax x share; counts stay exact, service times are means of a sample, 0 where none was timed."""
+    costs = np.random.default_rng(5).exponential(0.1, 20_000)
+
+    def go(share: float) -> tuple[float, list[OperatorView], int]:
+        host = FarmHost(costs, Cores(8, 16), seed=3, width=8, hi=8, interval_s=1.0, noise=0.0, tax=0.2, timed=share)
+        views, decision = [], host.start()
+        while not host.finished:
+            views.append(host.advance(decision).operators["farm"])
+        host.check()
+        return host.now, views[:-1], host.done
+
+    times = {share: go(share) for share in (1.0, 0.5, 0.02)}
+    for share, (took, views, done) in times.items():
+        assert took == pytest.approx(costs.sum() / 8 / (1.0 - 0.2 * share), rel=1e-9)
+        assert done == costs.size
+        shown = np.array([view.service_s for view in views])
+        # an item takes its cost / (speed of one replica): exact for all items, a mean of some of them for a sample
+        exact = 0.1 / (1.0 - 0.2 * share)
+        known = shown[shown > 0.0]
+        assert np.mean(known) == pytest.approx(exact, rel=0.05)
+        expected = 1.0 / np.sqrt(80.0 * share)  # 80 items a second, exponential: cv of a mean
+        if share > 0.1:
+            assert np.std(known) / exact == pytest.approx(expected, rel=0.25)
+            assert known.size == shown.size
+        else:  # 1.6 items per interval are timed on average: in exp(-1.6) of the intervals there is none
+            assert 1.0 - known.size / shown.size == pytest.approx(np.exp(-1.6), abs=0.07)

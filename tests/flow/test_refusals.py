@@ -782,10 +782,10 @@ STARTS = [
     ),
     Wrong(
         "policy",
-        lambda b: b.streaming().write("memory").flow.start(b.spark, str(b.folder / "checkpoint"), policy="fast"),
+        lambda b: b.streaming().write("memory").flow.start(b.spark, str(b.folder / "checkpoint"), policy=3),
         "flow 'f'",
-        "policy 'fast' has no decide()",
-        "pass a policy object or None",
+        "policy 3 has no decide()",
+        "pass a policy object, the name of one, or None",
     ),
 ]
 

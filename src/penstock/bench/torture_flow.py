@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from pyspark.sql.types import DoubleType, LongType, StructType
 
 import penstock as ps
 from penstock.control.decision import Decision
+from penstock.engine.spark.state import GROUPS
 from penstock.sources.api import build_spec
 from penstock.sources.limits import Limits
 from penstock.windows.aggregates import bind, count, sum
@@ -126,17 +127,19 @@ def build(spark: SparkSession, task: Task, out: Path) -> ps.Flow:
 
 
 class Changing:
-    """Gives every operator another width in every batch; where it begins depends on the life."""
+    """Gives every operator other widths and its key groups other tasks in every batch; each life begins elsewhere."""
 
     def __init__(self, life: int = 0) -> None:
         self.calls = life
 
     def decide(self, observed: Any, current: Decision) -> Decision:
-        """Return the next widths, neighbours different."""
+        """Return the next widths, neighbours different, and routes drawn by the number of the call."""
         self.calls += 1
         choice = (1, 4, 2, 5, 3)
         widths = {name: choice[(self.calls + i) % len(choice)] for i, name in enumerate(current.widths)}
-        return Decision(widths, current.lifetime_s, current.row_cap)
+        random = np.random.default_rng(self.calls)
+        routes = {name: tuple(random.integers(0, width, GROUPS).tolist()) for name, width in widths.items()}
+        return replace(current, widths=widths, routes=routes)
 
 
 # -- what must come out ------------------------------------------------------------------------------------------

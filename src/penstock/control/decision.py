@@ -16,6 +16,8 @@ __all__ = ["Decision", "Policy", "PolicyError", "Static"]
 class Decision:
     """How the next batch runs: width per operator, least time between two cuts, most rows in a batch.
 
+    A batch is also cut once `cut_rows` rows wait, where the source can tell: a lifetime suits the rate it was made for.
+    `routes` moves key groups between the tasks of a keyed operator; left out, group g goes to task g modulo width.
     Continuous hosts also take `lifetimes`, the output-batch lifetime of each stream ``"a->b"`` in seconds, and
     `chains`, the runs of operators that are fused. A NaN or an infinity is refused here, whoever decided it.
 
@@ -30,11 +32,14 @@ class Decision:
     row_cap: int | None = None
     lifetimes: Mapping[str, float] = field(default_factory=dict)
     chains: tuple[tuple[str, ...], ...] = ()
+    routes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # per operator, the task of each key group
+    cut_rows: int | None = None  # the lifetime ends early once so many rows wait
 
     def __post_init__(self) -> None:
         finite("decision", "lifetime_s", self.lifetime_s)
-        if self.row_cap is not None:
-            finite("decision", "row_cap", self.row_cap)
+        for name in ("row_cap", "cut_rows"):
+            if getattr(self, name) is not None:
+                finite("decision", name, getattr(self, name))
         for operator, width in self.widths.items():
             finite(f"decision for '{operator}'", "width", width)
         for stream, lifetime in self.lifetimes.items():

@@ -46,6 +46,7 @@ class OperatorView:
     queue_items: float  # at the end of the interval, all subtasks
     utilisation: float  # busy share of the subtasks, 0..1 (measured: may pass 1 while queues fill, 001 section 4.6)
     skew: float = 1.0  # busiest subtask's load / mean load
+    groups: tuple[float, ...] = ()  # rows of each key group, where the operator is keyed and the host counts them
     latency_s: float | None = None  # mean subtask latency l_v if it is not the service time: read-write operators
 
     def __post_init__(self) -> None:
@@ -135,14 +136,16 @@ class Observation:
     target_per_s: Mapping[str, float] = field(default_factory=dict)  # throughput requirements, per operator
     backlog_items: float = 0.0
     fixed_s: float = 0.0  # F: fixed cost of a micro-batch; 0 on continuous hosts
+    task_s: float = 0.0  # what each task adds to a micro-batch, whatever its rows
     micro_batch: bool = False
     parallelism: int = 0  # slots of the machine, 0 = unbounded
+    pipelines: tuple[tuple[str, ...], ...] = ()  # runs of operators that the host can fuse (001, section 4.7)
 
     def __post_init__(self) -> None:
         where = "observation"
         finite(where, "now_s", self.now_s)
         above(where, "interval_s", self.interval_s, 0.0)
-        for name in ("backlog_items", "fixed_s", "parallelism"):
+        for name in ("backlog_items", "fixed_s", "task_s", "parallelism"):
             at_least(where, name, getattr(self, name), 0.0)
         for bound, values in self.latency.items():
             for name, value in zip(("mean", "p95", "p99", "max"), values, strict=True):

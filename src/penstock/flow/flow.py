@@ -16,6 +16,7 @@ from penstock.flow import operators as op
 from penstock.flow.explain import explain
 from penstock.flow.graph import Edge, Task, TemplateGraph, all_to_all, one_to_one
 from penstock.flow.identity import identity
+from penstock.flow.requirements import Requirement, check, merged
 from penstock.flow.rules import check_format, check_function, check_known, function_name
 from penstock.flow.schema import check_names
 from penstock.flow.stream import Stream, check_time_column
@@ -37,6 +38,7 @@ class Flow:
         self.name = name
         self._operators: dict[str, op.Operator] = {}
         self._sinks: dict[str, op.Sink] = {}
+        self._requirements: tuple[Requirement, ...] = ()
 
     def read(
         self, frame: DataFrame, *, time: str | None = None, arrival: str | None = None, name: str | None = None
@@ -94,6 +96,26 @@ class Flow:
                 found.add(name)
                 waiting += [op.owner(source) for source in self._operators[name].inputs]
         return found
+
+    def sinks_behind(self, port: str) -> tuple[str, ...]:
+        """Return the sinks that a port's rows, or what was made of them, reach: its own if it has any."""
+        own = tuple(name for name, sink in self._sinks.items() if sink.port == port)
+        owner = op.owner(port)
+        return own or tuple(name for name, sink in self._sinks.items() if owner in self.ancestors(sink.port))
+
+    def require(self, *requirements: Requirement) -> Flow:
+        """State what the flow must keep: `ps.Latency`, `ps.Throughput`, `ps.Cost`; see docs/how-to/keep-a-latency.md.
+
+        Write the streams first: a latency is measured where results become visible.
+        """
+        for requirement in requirements:
+            self._requirements = merged(self._requirements, check(self, requirement))
+        return self
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """What is required of the flow."""
+        return self._requirements
 
     def graph(self) -> TemplateGraph:
         """Return the frozen template graph: tasks, streams, widths and wiring (thesis 001, 2.3.1).

@@ -47,6 +47,9 @@ class OperatorStats:
     state_rows: int = 0
     state_bytes: int = 0
     congested: int = 0  # how often a cap was hit
+    stage: str = ""  # operators of one stage share its tasks
+    busy_max_s: float = 0.0  # inside user code, in the busiest task
+    groups: tuple[int, ...] = ()  # rows of each key group, where the operator is keyed
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict, one entry per field.
@@ -56,6 +59,7 @@ class OperatorStats:
         """
         out = {name: getattr(self, name) for name in _OPERATOR_FIELDS}
         out["service"], out["arrivals"] = self.service.to_json(), self.arrivals.to_json()
+        out["groups"] = list(self.groups)
         return out
 
     @staticmethod
@@ -69,6 +73,7 @@ class OperatorStats:
         for name in ("service", "arrivals"):
             if name in known:
                 known[name] = Moments.from_json(known[name])
+        known["groups"] = tuple(known.get("groups", ()))
         return OperatorStats(**known)
 
 
@@ -100,6 +105,7 @@ class BatchRecord:
     replayed: bool = False  # this is a second attempt at the batch, after a failure
     late: int = 0  # rows that missed a window
     dead: int = 0  # rows set aside because they could not be processed
+    control: dict[str, Any] = field(default_factory=dict)  # what the policy saw, decided and expected, and why
     superseded: bool = False  # a later record of the same batch exists; set when reading
 
     @property

@@ -68,6 +68,9 @@ def test_adaptive_is_not_dominated_and_scores_best_on_a_ramp() -> None:
     """A small piece of what `penstock simulate compare` runs in full; the figures are in docs/policies.md."""
     rows = compare.compare(("adaptive", "utilisation", "latency"), ("ramp",), (0,))
     assert compare.dominated(rows) == []
+    error = rows[0].model_error
+    assert rows[0].policy == "adaptive"
+    assert error is not None and 0.0 < error < 0.3  # what it predicted of the queues, beside what was measured
     for k in compare.WEIGHTS:
         ranked = compare.scores(rows, k)
         assert min(ranked, key=lambda p: ranked[p]) == "adaptive", (k, ranked)

@@ -49,9 +49,17 @@ def test_all_replicas_are_at_work_after_two_seconds() -> None:
 
 
 @pytest.mark.parametrize("program", SPAR)
-def test_adaptive_loses_less_than_3_percent_by_its_decisions(program: str) -> None:
-    assert mean(program, "adaptive", "deciding_loss") <= 3.0
-    assert mean(program, "adaptive", "loss_vs_best_static") < mean(program, "spar-wudp", "loss_vs_best_static")
+def test_adaptive_loses_less_than_3_percent(program: str) -> None:
+    """Issue target: within 3 % of the best static width, what measuring costs included; seeds it was not tuned on."""
+    rows = [spar(program, "adaptive", seed)[0][0] for seed in range(100, 110)]
+    assert np.mean([row.loss_vs_best_static for row in rows]) <= 3.0
+    assert all(row.loss_vs_best_static < 6.0 for row in rows)  # one wrong decision costs up to 5 %
+
+
+def test_who_times_fewer_items_pays_less_for_it() -> None:
+    ours, theirs = (spar("lane", policy, 1)[0][0] for policy in ("adaptive", "spar-throughput"))
+    tax = [(r.loss_vs_best_static - r.deciding_loss) / (1.0 - r.deciding_loss / 100.0) for r in (ours, theirs)]
+    assert tax == pytest.approx([0.435, 4.35])
 
 
 @pytest.mark.parametrize("program", ["mandelbrot", "prime"])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.apps.simulate.frozen_farm import MPR, SPAR
 from penstock.control.decision import Policy
 from penstock.control.policies import registry
-from penstock.engine.sim.farm import Cores, FarmHost, Pauses
+from penstock.engine.sim.farm import Cores, FarmHost, Pauses, timed_share
 from penstock.engine.sim.loop import Trace, run
 from penstock.engine.sim.measures import Row, measure
 
@@ -44,8 +44,10 @@ def spar_costs(program: str, seed: int) -> Floats:
     return 0.9 / 3.5 * np.maximum(rng.normal(1.0, 0.03, p.items), 0.5)
 
 
-def spar_host(program: str, seed: int, width: int, *, adaptive: bool) -> FarmHost:
+def spar_host(program: str, seed: int, width: int, *, adaptive: bool, timed: float = 1.0) -> FarmHost:
     """A SPar program on the simulated machine; the one that does not adapt is needed for its mean only: no noise.
+
+    `timed` is the share of its items that are timed.
 
     >>> spar_host("lane", 1, 8, adaptive=True).widths()
     {'farm': 8}
@@ -56,7 +58,7 @@ def spar_host(program: str, seed: int, width: int, *, adaptive: bool) -> FarmHos
     every_s, noise, tax = (p.every_s, p.noise, p.tax) if adaptive else (10.0, 0.0, 0.0)
     return FarmHost(
         spar_costs(program, seed), machine, seed=seed, width=width, lo=2, hi=_WIDEST, interval_s=every_s,
-        pauses=pauses, noise=noise, tax=tax,
+        pauses=pauses, noise=noise, tax=tax, timed=timed,
     )  # fmt: skip
 
 
@@ -98,8 +100,9 @@ def spar(program: str, policy: str, seed: int) -> list[tuple[Row, Trace]]:
     measuring in it. `deciding_loss` leaves that out: against the best static width of a program that measures as well.
     """
     best, best_width = best_static(program, seed)
-    host = spar_host(program, seed, _PHYSICAL, adaptive=policy != "static")
-    trace = run(host, spar_policy(policy, program))
+    made = spar_policy(policy, program)
+    host = spar_host(program, seed, _PHYSICAL, adaptive=policy != "static", timed=timed_share(made))
+    trace = run(host, made)
     rate = host.costs.size / host.now
     row = measure(trace, scenario=f"spar-{program}", policy=policy, seed=seed, best_width=best_width)
     fair = best * (1.0 - host.tax)

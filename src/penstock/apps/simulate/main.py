@@ -52,6 +52,8 @@ def main(
         return 0
     if name not in NAMES:
         raise FlowError(f"scenario '{name}'", "there is no such scenario", "use one of " + ", ".join(NAMES))
+    if name == "replay":  # it has a command of its own
+        raise FlowError("scenario 'replay'", "it needs a run", "penstock simulate replay CHECKPOINT")
     chosen = None if policy is None else tuple(p.strip() for p in policy.split(","))
     for one in chosen or ():
         registry.entry_of(one)  # a wrong name is refused before anything is run
@@ -81,6 +83,7 @@ def listing() -> str:
     """
     lines = [f"{s.name:<16} {s.about}; policies: {', '.join(s.policies)}" for s in SCENARIOS.values()]
     lines.append(f"{'compare':<16} all policies over {len(SHAPES)} load shapes: {', '.join(SHAPES)}")
+    lines.append(f"{'replay':<16} a job's run, by the telemetry in its CHECKPOINT, under any policy")
     return "\n".join(lines)
 
 

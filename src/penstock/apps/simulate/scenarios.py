@@ -65,7 +65,7 @@ _ALL = (
     _mpr("prime", "004, chapter 7: Prime Numbers towards a throughput goal"),
 )
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}
-NAMES = (*SCENARIOS, "compare")
+NAMES = (*SCENARIOS, "compare", "replay")
 
 
 def scenario(name: str) -> Scenario:

@@ -8,12 +8,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.control.checks import above
 from penstock.control.decision import Decision
+from penstock.control.models.predictions import PredictionLog
 from penstock.control.observation import Observation
 from penstock.control.policies.adaptive_batch import BatchPlanner
 from penstock.control.policies.adaptive_paths import mean_limit
 from penstock.control.policies.adaptive_queue import QueuePlanner
+from penstock.control.policies.adaptive_routing import Router
 from penstock.control.policies.adaptive_search import Climber, GoalSeeker
 from penstock.control.policies.registry import Registration
 
@@ -22,7 +26,9 @@ class Adaptive:
     """Keeps what is required at the least cost.
 
     `price` is what an interval that breaks a bound is worth, in intervals at the present width; it decides how much
-    room is kept for bursts and how fast a backlog is worked off.
+    room is kept for bursts and how fast a backlog is worked off. On a micro-batch host each technique can be switched
+    off: `batching` (the lifetime of batches), `scaling` (widths), `routing` (which task gets which keys), `chaining`
+    (farms run where their rows are, without an exchange).
 
     >>> from penstock.control.observation import Bound, OperatorView
     >>> view = OperatorView("score", width=4, lo=1, hi=64, arrivals_per_s=900.0, completed_per_s=900.0,
@@ -34,16 +40,33 @@ class Adaptive:
     True
     """
 
-    def __init__(self, *, price: float = 20.0) -> None:
+    timed_share = 0.1  # of the items, whose service times it needs; the others are only counted
+
+    def __init__(
+        self,
+        *,
+        price: float = 20.0,
+        batching: bool = True,
+        scaling: bool = True,
+        routing: bool = True,
+        chaining: bool = True,
+    ) -> None:
         self.price = above("policy 'adaptive'", "price", price, 0.0)
+        self.batching, self.scaling, self.routing, self.chaining = batching, scaling, routing, chaining
         self.reset()
 
     def reset(self) -> None:
         """Forget all that was learnt."""
-        self.queues = QueuePlanner(self.price)
-        self.batches = BatchPlanner(self.price)
+        self.queues = QueuePlanner(self.price, chaining=self.chaining)
+        self.batches = BatchPlanner(self.price, batching=self.batching, scaling=self.scaling)
+        self.router = Router()
         self.goals = GoalSeeker()
         self.climber = Climber()
+
+    @property
+    def predictions(self) -> PredictionLog:
+        """What the queueing model promised beside what was measured; empty on micro-batch hosts."""
+        return self.queues.promises.log
 
     def decide(self, observed: Observation | None, current: Decision) -> Decision:
         """The decision for the next interval."""
@@ -51,16 +74,35 @@ class Adaptive:
             return current
         if any(mean_limit(bound) is not None for bound in observed.bounds):
             planner = self.batches if observed.micro_batch else self.queues
-            return planner.decide(observed, current)
-        if observed.target_per_s:
-            return self.goals.decide(observed, current)
-        return self.climber.decide(observed, current)
+            decided = planner.decide(observed, current)
+            if observed.target_per_s and self.scaling:  # both must hold: the wider of the two
+                goal = self.goals.decide(observed, current).widths
+                decided = replace(decided, widths={n: max(w, goal.get(n, w)) for n, w in decided.widths.items()})
+        elif not self.scaling:
+            decided = current
+        elif observed.target_per_s:
+            decided = self.goals.decide(observed, current)
+        else:
+            decided = self.climber.decide(observed, current)
+        return self._routed(observed, decided) if self.routing and observed.micro_batch else decided
+
+    def _routed(self, observed: Observation, decided: Decision) -> Decision:
+        """The same with a route for every keyed operator whose keys are uneven."""
+        routes = dict(decided.routes)
+        for name, view in observed.operators.items():
+            if view.groups:
+                found = self.router.route(view, int(decided.widths.get(name, view.width)), routes.get(name))
+                if found is None:
+                    routes.pop(name, None)
+                else:
+                    routes[name] = found
+        return replace(decided, routes=routes)
 
 
 _OBSERVES = (
     "width", "arrivals_per_s", "completed_per_s", "service_s", "service_cv", "arrival_cv", "wait_s", "batch_wait_s",
     "queue_items", "utilisation", "skew", "latency_s", "bounds", "latency", "target_per_s", "fixed_s", "micro_batch",
-    "parallelism", "backlog_items",
+    "parallelism", "backlog_items", "groups",
 )  # fmt: skip
 REGISTRATIONS = (
     Registration(
@@ -68,6 +110,6 @@ REGISTRATIONS = (
         Adaptive,
         thesis="ours, with the models of 000 and 001",
         observes=_OBSERVES,
-        decides=("widths", "lifetimes", "lifetime_s"),
+        decides=("widths", "lifetimes", "lifetime_s", "routes"),
     ),
 )

@@ -5,41 +5,73 @@ another, so the time per row is
 
     row = sum over operators of  items per row x service time x skew at the width / width
 
-and the least widths in total come from the greedy rule of thesis 001 (Algorithm 7): begin at the least, give one more
-where it shortens a row the most. Rates come with room for bursts, and the planned latency with the error that the model
-has shown. Wider takes effect with the next batch; narrower waits until fewer have been enough for a while.
+and each task costs a batch t more, so F grows with the widths. The least widths in total come from the greedy rule of
+thesis 001 (Algorithm 7): begin at the least, give one more where it shortens a row the most, as long as it saves more
+than t. The planned latency comes with the error that the model has shown, and with what it scatters. Wider takes
+effect with the next batch; narrower waits until fewer have been enough for a while.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.control.decision import Decision
 from penstock.control.models.batch_service import BatchPlan, BatchService, cheapest_plan
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.control.policies.adaptive_learner import Learner
 
-_MARGIN = 0.9  # share of a bound that is planned with
+_MARGIN = 0.93  # share of a bound that is planned with
+_SLACK = 1.15  # a planned cycle is so many times the work of a batch
 _BUSIEST = 0.85  # never plan busier than this
+_COLD = 2  # first batches that tell nothing: code is compiled, workers start
 _STEADY = 0.2  # a batch as large as this of what arrived meanwhile tells something about the model
 _BACKLOG = 1.5  # more rows than so many times the usual batch are a backlog
-_HOLD = 20  # batches over which fewer tasks must have been enough
+_HOLD = 5  # batches over which fewer tasks must have been enough
+_EARLY = 1.25  # a batch is cut before its time if so many times the rows planned for wait
 _SAME = 0.05  # lifetimes this close are the same
+_SIGMAS = 2.4  # deviations that a span's mean may be above its expectation
+_RATIOS = 24  # batches over which the model's error is judged
+_WEIGHTS = {"mean_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}  # of a cycle, in the latency of each kind
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a plan is expected to give, and whether there is one. Seconds.
+
+    >>> Outlook("mean_s", 0.9, predicted_s={"mean_s": 0.6}, least_s=0.3, parts_s={"wait": 0.2, "fixed": 0.4}).feasible
+    True
+    """
+
+    kind: str  # the kind of bound that governs: "mean_s", "p95_s" or "p99_s"
+    bound_s: float
+    predicted_s: Mapping[str, float]  # by kind, at the present rate; empty if the rate cannot be served
+    least_s: float | None  # the least latency of that kind that any plan gives here; None: the rate cannot be served
+    parts_s: Mapping[str, float]  # where a row's mean latency goes: "wait", "fixed", and each operator
+
+    @property
+    def feasible(self) -> bool:
+        """Whether some plan keeps the governing bound."""
+        return self.least_s is not None and self.least_s <= self.bound_s
 
 
 class BatchPlanner:
-    """Widths and lifetime for hosts that cut micro-batches. `feasible` says whether the last plan keeps the bounds."""
+    """Widths and lifetime for hosts that cut micro-batches. `outlook` says what the last plan is expected to give."""
 
-    def __init__(self, price: float) -> None:
-        self.price = price
+    def __init__(self, price: float, *, batching: bool = True, scaling: bool = True) -> None:
+        self.price, self.batching, self.scaling = price, batching, scaling
         self.learners: dict[str, Learner] = {}
-        self.feasible = True
+        self.outlook: Outlook | None = None
         self._fixed_s: float | None = None
+        self._task_s = 0.0
+        self._batches = 0
+        self._widths: dict[str, int] = {}
         self._wanted: dict[str, deque[int]] = {}
-        self._error = 1.0  # measured / modelled mean, smoothed
+        # measured / modelled latency of the last batches, by kind
+        self._ratios: dict[str, deque[float]] = {kind: deque(maxlen=_RATIOS) for kind in _WEIGHTS}
 
     def decide(self, observed: Observation, current: Decision) -> Decision:
         """The decision for the next batch."""
@@ -48,36 +80,59 @@ class BatchPlanner:
         if not views or not any(limit is not None for limit in limits.values()):
             return current
         known = self._fixed_s if self._fixed_s is not None else observed.fixed_s
-        self._fixed_s = 0.8 * known + 0.2 * observed.fixed_s
+        # The first batches of a job are slow: F may fall fast.
+        self._fixed_s = known + (0.5 if observed.fixed_s < 0.7 * known else 0.2) * (observed.fixed_s - known)
+        self._task_s = observed.task_s
         rates = {view.name: self._rate(view, observed) for view in views}
-        self._learn(observed, current)
-        factor = _MARGIN / max(self._error, 1.0)
-        allowed = {name: None if limit is None else factor * limit for name, limit in limits.items()}
+        self._batches += 1
+        if self._batches <= _COLD:
+            return current
+        # One batch's mean scatters; what cannot be widened is the host's own cost, fitted by it already.
+        views = [v if v.lo == v.hi else replace(v, service_s=self.learners[v.name].service_s) for v in views]
+        self._learn(views, observed, current)
+        allowed = {
+            kind: None if limit is None else _MARGIN / max(self._safe(kind, observed), 1.0) * limit
+            for kind, limit in limits.items()
+        }
         caps = {v.name: _cap(v, observed.parallelism) for v in views}
         widths = {v.name: v.lo for v in views}
-        plan = self._plan(views, rates, widths, allowed)
-        while plan is None:
-            best = max(views, key=lambda v: _saving(v, rates[v.name], widths[v.name], caps[v.name]))
-            if _saving(best, rates[best.name], widths[best.name], caps[best.name]) <= 0.0:
-                break  # wider would not be faster
-            widths[best.name] += 1
-            plan = self._plan(views, rates, widths, allowed)
-        self.feasible = plan is not None
-        chosen = self._settled(views, widths, current)
+        if not self.scaling:
+            widths = caps = {v.name: min(max(v.width, v.lo), v.hi) for v in views}
+        while self._plan(views, rates, widths, allowed) is None and self._widen(views, rates, widths, caps, limits):
+            pass
+        chosen = self._settled(views, widths, current) if self.scaling else widths
         narrowed = self._plan(views, rates, chosen, allowed)
         lifetime = narrowed.lifetime_s if narrowed is not None else 0.0
-        if not self._next_fits(views, observed, chosen, allowed):
+        if self.scaling and not self._next_fits(views, observed, chosen, allowed):
             # The next batch has the rows of a longer cycle: first the cycle is shortened, then the widths are.
             chosen = {v.name: max(chosen[v.name], min(v.width, v.hi)) for v in views}
-        if abs(lifetime - current.lifetime_s) <= _SAME * current.lifetime_s:
+        if not self.batching or abs(lifetime - current.lifetime_s) <= _SAME * current.lifetime_s:
             lifetime = current.lifetime_s
-        return replace(current, widths={**current.widths, **chosen}, lifetime_s=lifetime)
+        self.outlook = self._outlook(views, limits, chosen, caps, lifetime)
+        early = math.ceil(_EARLY * rates[views[0].name] * lifetime) if self.batching and lifetime > 0.0 else None
+        return replace(current, widths={**current.widths, **chosen}, lifetime_s=lifetime, cut_rows=early)
+
+    def _widen(
+        self,
+        views: Sequence[OperatorView],
+        rates: Mapping[str, float],
+        widths: dict[str, int],
+        caps: Mapping[str, int],
+        limits: Mapping[str, float | None],
+    ) -> bool:
+        """Give one more task where it shortens a row the most; False if it would cost a batch more than it saves."""
+        best = max(views, key=lambda v: _saving(v, rates[v.name], widths[v.name], caps[v.name]))
+        saved = _saving(best, rates[best.name], widths[best.name], caps[best.name])
+        if saved <= 0.0 or saved * _cycle_of(limits) <= self._task_s:
+            return False
+        widths[best.name] += 1
+        return True
 
     def _rate(self, view: OperatorView, observed: Observation) -> float:
         """Rows per second to provide for: the rate to come, and what a backlog adds to the next batch."""
         learner = self.learners.setdefault(view.name, Learner(self.price, instant=True))
         need = learner.add(view, observed.now_s, observed.interval_s)
-        soon = need.soon + need.room
+        soon = need.soon  # no room for bursts: wider works from the next batch on, and one batch is no interval
         usual = max(view.arrivals_per_s, soon) * observed.interval_s
         late = observed.backlog_items / observed.interval_s if observed.backlog_items > _BACKLOG * usual else 0.0
         return max(soon, late)
@@ -94,11 +149,10 @@ class BatchPlanner:
         mean = C_last / 2 + F + rows x time per row;  quantile q = q C_last + F + rows x time per row
         """
         rates = {v.name: v.completed_per_s for v in views}
-        row = self._model(views, rates, widths).row_s if rates[views[0].name] > 0.0 else 0.0
-        work = (self._fixed_s or 0.0) + observed.backlog_items * row
-        weights = {"mean_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}
+        model = self._model(views, rates, widths)
+        work = model.fixed_s + observed.backlog_items * (model.row_s if rates[views[0].name] > 0.0 else 0.0)
         return all(
-            limit is None or weights[name] * observed.interval_s + work <= limit for name, limit in allowed.items()
+            limit is None or _WEIGHTS[name] * observed.interval_s + work <= limit for name, limit in allowed.items()
         )
 
     def _plan(
@@ -108,7 +162,10 @@ class BatchPlanner:
         widths: Mapping[str, int],
         allowed: Mapping[str, float | None],
     ) -> BatchPlan | None:
-        return cheapest_plan(self._model(views, rates, widths), [1], most_utilisation=_BUSIEST, **allowed)
+        model = self._model(views, rates, widths)
+        plan = cheapest_plan(model, [1], most_utilisation=_BUSIEST, **allowed)
+        # A cycle that is all work has nothing to catch up with after a slow batch.
+        return plan if plan is not None and plan.lifetime_s >= _SLACK * model.least_cycle_s else None
 
     def _model(
         self, views: Sequence[OperatorView], rates: Mapping[str, float], widths: Mapping[str, int]
@@ -116,20 +173,75 @@ class BatchPlanner:
         """All operators as one, for a row of the first: stages of a batch run one after another."""
         first = max(rates[views[0].name], 1e-9)
         row = sum(rates[v.name] / first * _row_s(v, widths[v.name]) for v in views)
-        return BatchService(self._fixed_s or 0.0, row, first)
+        tasks = sum(widths[v.name] for v in views if v.lo < v.hi)
+        return BatchService((self._fixed_s or 0.0) + self._task_s * tasks, row, first)
 
-    def _learn(self, observed: Observation, current: Decision) -> None:
-        """How far the model's mean is off, from batches about as large as what arrived meanwhile."""
-        views = list(observed.operators.values())
-        rates = {v.name: v.completed_per_s for v in views}
+    def _learn(self, views: Sequence[OperatorView], observed: Observation, current: Decision) -> None:
+        """How far the model is off, from batches about as large as what arrived meanwhile."""
         first = views[0]
+        widths, self._widths = self._widths, {v.name: v.width for v in views}
+        if widths != self._widths:  # the first batch at a new width starts workers
+            return
         if abs(first.arrivals_per_s - first.completed_per_s) > _STEADY * max(first.arrivals_per_s, 1e-9):
             return
-        modelled = self._model(views, rates, {v.name: v.width for v in views}).mean_s(current.lifetime_s)
-        for measured in observed.latency.values():
-            if math.isfinite(modelled) and modelled > 0.0:
-                ratio = min(max(measured[0] / modelled, 0.7), 1.5)
-                self._error = 0.9 * self._error + 0.1 * ratio
+        rates = {v.name: v.completed_per_s for v in views}
+        model = self._model(views, rates, {v.name: v.width for v in views})
+        modelled = _latencies(model, current.lifetime_s)
+        for found in observed.latency.values():
+            for (kind, expected), measured in zip(modelled.items(), found[:3], strict=True):
+                if math.isfinite(expected) and expected > 0.0:
+                    self._ratios[kind].append(min(max(measured / expected, 0.7), 2.0))
+
+    def _error(self, kind: str) -> float:
+        """What the modelled latency is multiplied by: its mean error, for a quantile that of the slower batches.
+
+        A mean over some seconds is made of all their batches, a high quantile of the slowest of them.
+        """
+        ratios = sorted(self._ratios[kind])
+        if len(ratios) < 4:
+            return 1.0
+        return sum(ratios) / len(ratios) if kind == "mean_s" else ratios[int(0.9 * (len(ratios) - 1))]
+
+    def _safe(self, kind: str, observed: Observation) -> float:
+        """The error to plan with: a mean is judged over a span of k batches, whose own mean scatters by s / sqrt(k)."""
+        error, ratios = self._error(kind), self._ratios[kind]
+        if kind != "mean_s" or len(ratios) < 4:
+            return error
+        over_s = min((bound.over_s for bound in observed.bounds), default=observed.interval_s)
+        batches = max(over_s / observed.interval_s, 1.0)
+        return error + _SIGMAS * statistics.stdev(ratios) / math.sqrt(batches)
+
+    def _outlook(
+        self,
+        views: Sequence[OperatorView],
+        limits: Mapping[str, float | None],
+        widths: Mapping[str, int],
+        caps: Mapping[str, int],
+        lifetime_s: float,
+    ) -> Outlook:
+        """What is to be expected at the present rate, and the least that can be had."""
+        rates = {v.name: v.arrivals_per_s for v in views}
+        model = self._model(views, rates, widths)
+        fastest = dict(widths)
+        while self._widen(views, rates, fastest, caps, limits):
+            pass
+        best = self._model(views, rates, fastest)
+        tight: list[tuple[float, str, float, float | None]] = []
+        for kind, limit in limits.items():
+            if limit is not None:
+                least = _WEIGHTS[kind] * best.least_cycle_s + best.least_cycle_s
+                known = least * max(self._error(kind), 1.0) if math.isfinite(least) else None
+                tight.append((math.inf if known is None else known / limit, kind, limit, known))
+        _, kind, bound, least_s = max(tight, key=lambda found: found[0])
+        found = _latencies(model, lifetime_s)
+        predicted = {k: v * max(self._error(k), 0.7) for k, v in found.items() if math.isfinite(v)}
+        parts: dict[str, float] = {}
+        cycle = model.cycle_s(lifetime_s)
+        if math.isfinite(cycle):
+            parts = {"wait": cycle / 2.0, "fixed": model.fixed_s}
+            for view in views:
+                parts[view.name] = cycle * view.arrivals_per_s * _row_s(view, widths[view.name])
+        return Outlook(kind, bound, predicted, least_s, parts)
 
     def _settled(self, views: Sequence[OperatorView], widths: Mapping[str, int], current: Decision) -> dict[str, int]:
         """Wider at once; narrower only to what was the most needed for some batches."""
@@ -155,13 +267,33 @@ def tightest(bounds: Sequence[Bound]) -> dict[str, float | None]:
     }
 
 
+def _cycle_of(limits: Mapping[str, float | None]) -> float:
+    """About how long a cycle is that keeps the bounds: what a task saves per second, it saves so many times."""
+    return min(limit / (1.0 + _WEIGHTS[kind]) for kind, limit in limits.items() if limit is not None)
+
+
+def _latencies(model: BatchService, lifetime_s: float) -> dict[str, float]:
+    """Mean, p95 and p99 that a model gives."""
+    return {
+        "mean_s": model.mean_s(lifetime_s),
+        "p95_s": model.quantile_s(0.95, lifetime_s),
+        "p99_s": model.quantile_s(0.99, lifetime_s),
+    }
+
+
 def _cap(view: OperatorView, slots: int) -> int:
     """The greatest width that helps: tasks beyond the machine's slots wait for others to end."""
     return max(min(view.hi, slots), view.lo) if slots > 0 else view.hi
 
 
 def _row_s(view: OperatorView, width: int) -> float:
-    """Seconds that a row adds to a batch; the hottest key (share h) stays on one task: skew 1 + h (p - 1)."""
+    """Seconds that a row adds to a batch; the hottest key (share h) stays on one task: skew 1 + h (p - 1).
+
+    Where groups of keys can be routed, only the heaviest of them (share h) sets the pace: skew max(1, h p).
+    """
+    total = sum(view.groups)
+    if total > 0.0:
+        return view.service_s * max(1.0, max(view.groups) / total * width) / width
     hot = min(max((view.skew - 1.0) / (view.width - 1.0), 0.0), 1.0) if view.width > 1 else 0.0
     return view.service_s * (1.0 + hot * (width - 1)) / width
 

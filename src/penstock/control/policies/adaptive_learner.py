@@ -102,9 +102,8 @@ class Learner:
         self.reserve.add(rate, max(base, self.trend.ahead(horizon)) + coming, horizon)
         # Jumps that come at regular times are met when they are due; the others need room all the time.
         room = max(coming, 0.0 if trusted else self.reserve.room(soon, horizon))
-        hot = (view.skew - 1.0) / (view.width - 1.0) if view.width > 1 and view.skew > 1.02 else 0.0
         self._last = view
-        return Need(soon, later, room, min(max(hot, 0.0), 1.0))
+        return Need(soon, later, room, hot_share(view))
 
     def _rate_at_end(self, view: OperatorView, interval_s: float) -> float:
         """The rate at the end of an interval: it is more than the mean if the load jumped in the middle of it.
@@ -145,16 +144,23 @@ class Learner:
         if rate <= 0.0:
             return 0.0
         cold = (1.0 - hot) * rate / width
+        groups = [(1.0, cold, width)]  # share of the items, rate at one subtask, subtasks
+        if hot > 0.0:
+            groups = [(hot + (1.0 - hot) / width, hot * rate + cold, 1), (1.0 - hot - (1.0 - hot) / width, cold, width)]
         total = 0.0
-        for share, each, count in ((hot + (1.0 - hot) / width, hot * rate + cold, 1), (1.0 - hot, cold, width)):
-            if each <= 0.0 or (hot <= 0.0 and count == 1):
-                continue  # no hottest key: all subtasks are alike
+        for share, each, count in groups:
+            if each <= 0.0:
+                continue
             wait = kingman_wait(service, 1.0 / each, view.arrival_cv, view.service_cv)
             if math.isinf(wait):
                 return wait
             spread = scatter(each * service, interval_s / service * count, view.arrival_cv, view.service_cv)
             total += share * wait * (1.0 + _SIGMAS * spread)
         return self.fit * total
+
+    def mean_wait(self, width: int, rate: float, view: OperatorView) -> float:
+        """The wait to expect at a width under a rate: the same without what an interval may scatter."""
+        return self.wait_at(width, rate, hot_share(view), view, math.inf)
 
     def wait_when_busy(self, view: OperatorView, utilisation: float, interval_s: float) -> float:
         """The wait to plan with where the subtasks are so busy, whatever the width."""
@@ -253,6 +259,16 @@ class Learner:
             return
         error = min(max(math.log(view.wait_s / modelled), -2.0), 2.0)
         self._fit += 0.15 * (error - self._fit)
+
+
+def hot_share(view: OperatorView) -> float:
+    """The share of the hottest key: the busiest of p subtasks has 1 + h (p - 1) times the mean load.
+
+    >>> hot_share(OperatorView("v", 5, 1, 8, 1.0, 1.0, 0.1, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.1, skew=2.0))
+    0.25
+    """
+    hot = (view.skew - 1.0) / (view.width - 1.0) if view.width > 1 and view.skew > 1.02 else 0.0
+    return min(max(hot, 0.0), 1.0)
 
 
 def scatter(utilisation: float, services: float, arrival_cv: float, service_cv: float) -> float:

@@ -16,8 +16,10 @@ from dataclasses import replace
 
 from penstock.control.decision import Decision
 from penstock.control.observation import Observation, OperatorView
+from penstock.control.policies.adaptive_chains import Chains
 from penstock.control.policies.adaptive_learner import Learner
 from penstock.control.policies.adaptive_paths import Budgets, Path
+from penstock.control.policies.adaptive_promises import Promises
 from penstock.control.policies.adaptive_shipping import Shipping
 from penstock.control.policies.adaptive_widths import BARE, DUE, FULL, NEXT, RISES, WidthSearch
 
@@ -30,17 +32,20 @@ _WORTH = 0.1  # a narrowing that saves less is not worth a change
 
 
 class QueuePlanner:
-    """Widths and output-batch lifetimes for continuous hosts."""
+    """Widths, output-batch lifetimes and chains for continuous hosts."""
 
-    def __init__(self, price: float) -> None:
+    def __init__(self, price: float, *, chaining: bool = True) -> None:
         self.price = price
+        self._chains = Chains() if chaining else None
         self.learners: dict[str, Learner] = {}
         self._budgets = Budgets()
         self._shipping = Shipping()
+        self.promises = Promises()
         self._widths: dict[str, int] = {}  # of the last interval
 
     def decide(self, observed: Observation, current: Decision) -> Decision:
         """The decision for the next interval."""
+        self.promises.judge(observed)
         needs = {}
         for name, view in observed.operators.items():
             learner = self.learners.setdefault(name, Learner(self.price))
@@ -60,7 +65,11 @@ class QueuePlanner:
                 wanted = self._width(view, ordered, mine, search, observed)
                 widths[view.name] = min(max(wanted, view.lo), view.hi)
         self._widths = {name: view.width for name, view in observed.operators.items()}
-        return replace(current, widths=widths, lifetimes=self._shipping.lifetimes(paths, observed, current))
+        chains = current.chains if self._chains is None else self._chains.decide(paths, observed, current)
+        lifetimes = self._shipping.lifetimes(paths, observed, replace(current, chains=chains))
+        decided = replace(current, widths=widths, lifetimes=lifetimes, chains=chains)
+        self.promises.make(paths, decided, current, self.learners, observed)
+        return decided
 
     def _width(
         self, view: OperatorView, ordered: int, paths: list[Path], search: WidthSearch, observed: Observation

@@ -14,6 +14,7 @@ are worth more than that:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from penstock.control.decision import Decision
 from penstock.control.observation import Observation, OperatorView
@@ -48,8 +49,9 @@ class Shipping:
         """The lifetime of every stream that may be batched; where bounds share one, the tightest governs."""
         self._learn(observed)
         chosen: dict[str, float] = {}
+        fused = {f"{a}->{b}" for chain in current.chains for a, b in pairwise(chain)}  # no batches there
         for path in paths:
-            streams = [s for s in path.bound.streams(observed.operators) if s in current.lifetimes]
+            streams = [s for s in path.bound.streams(observed.operators) if s in current.lifetimes and s not in fused]
             if not streams:
                 continue
             target = self._affordable_s(path) / len(streams)

@@ -9,6 +9,11 @@ off its figures; the form is the digest's):
 
 Items come out at S(N) / cost; an item is inside for cost N / S(N). Adding and removing replicas may stop the farm for a
 while, as 004's protocol does.
+
+Measuring has a price. 003 measures every item inside the emitter, and that takes the share `tax` of the speed (it does
+not say how it splits; here all of it is taken for the price of timing items: *modelled*). Items are counted for
+nothing. A policy that can do with the times of some items says so (`timed_share`); the farm then times a Bernoulli
+sample (001, section 4.4.1), charges tax x share, and shows service times and their variation from that sample alone.
 """
 
 from __future__ import annotations
@@ -18,8 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.control.decision import Decision
+from penstock.control.checks import above, between
+from penstock.control.decision import Decision, Policy
 from penstock.control.observation import Bound, Observation, OperatorView
+from penstock.control.statistics.sampling import BernoulliSampler
 from penstock.engine.sim.checks import SimulationError, little
 
 Floats = NDArray[np.float64]
@@ -64,6 +71,17 @@ class Pauses:
 _NEVER_STOPS = Pauses()
 
 
+def timed_share(policy: Policy) -> float:
+    """The share of the items that a policy needs timed: its attribute of that name; all, if it has none.
+
+    >>> from penstock.control.decision import Static
+    >>> timed_share(Static())
+    1.0
+    """
+    share = float(getattr(policy, "timed_share", 1.0))
+    return above("policy", "timed_share", between("policy", "timed_share", share, 0.0, 1.0), 0.0)
+
+
 class FarmHost:
     """A stream of items of known cost through a farm; `advance` runs one sampling period.
 
@@ -87,6 +105,7 @@ class FarmHost:
         pauses: Pauses = _NEVER_STOPS,
         noise: float = 0.03,
         tax: float = 0.0,
+        timed: float = 1.0,
         goal_per_s: float | None = None,
         bounds: tuple[Bound, ...] = (),
     ) -> None:
@@ -94,7 +113,8 @@ class FarmHost:
         self.total = np.cumsum(costs)
         self.width, self.lo, self.hi = width, lo, hi
         self.interval_s, self.noise = interval_s, noise
-        self.tax = tax  # share of the speed that measuring and regulating takes
+        self.tax = tax * timed  # share of the speed that measuring takes, where so many of the items are timed
+        self._sampler = BernoulliSampler(timed, seed) if timed < 1.0 else None
         self.goal, self.bounds = goal_per_s, bounds
         self.rng = np.random.default_rng(seed)
         self._first = width
@@ -170,7 +190,9 @@ class FarmHost:
     def _observe(self, before: int, length: float, speed: float) -> Observation:
         items = self.done - before
         at = self.costs[before : self.done] if items else self.costs[before : before + 1]
-        inside = float(at.mean()) * self.width / speed if at.size else 0.0
+        if self._sampler is not None:
+            at = self.costs[before : self.done][self._sampler.mask(items)]
+        inside = float(at.mean()) * self.width / speed if at.size else 0.0  # 0: no item was timed, so it is not known
         rate = items / length if length > 0.0 else 0.0
         view = OperatorView(
             name=self.name,
@@ -193,7 +215,7 @@ class FarmHost:
             interval_s=max(length, 1e-9),
             operators={self.name: view},
             bounds=self.bounds,
-            latency={b.name: (inside, inside, inside, inside) for b in self.bounds if items},
+            latency={b.name: (inside, inside, inside, inside) for b in self.bounds if items and at.size},
             target_per_s={self.name: self.goal} if self.goal is not None else {},
             backlog_items=float(self.costs.size - self.done),
             parallelism=self.machine.threads,

@@ -66,6 +66,7 @@ class StreamHost:
         self.unsent = 0.0  # items that a closed source never made
         self.attempted = self.sent = 0.0
         self.chains: tuple[tuple[str, ...], ...] = ()
+        self.pipelines = pipelines(operators)
 
     # --- what a run needs to know ---------------------------------------------------------------------------------
 
@@ -336,11 +337,40 @@ class StreamHost:
             latency=latency,
             target_per_s=self.target_per_s,
             backlog_items=sum(max(n.inside, 0.0) for n in self.nodes.values()) + self.source_backlog,
+            pipelines=self.pipelines,
         )
 
     def _passed(self, chain: tuple[str, ...], name: str) -> float:
         """Items that reach a chained operator per item that enters its chain."""
         return float(np.prod([self.nodes[n].spec.selectivity for n in chain[: chain.index(name)]]))
+
+
+def pipelines(operators: Sequence[Operator]) -> tuple[tuple[str, ...], ...]:
+    """Runs of operators that can be fused: wired one to one, one stream out of the one into the other, and no other.
+
+    Equal widths are needed as well, but may change: the policy looks at them (001, section 4.7.3).
+
+    >>> def step(name, before, **given):
+    ...     return Operator(name, 0.01, inputs=(before,), one_to_one=True, **given)
+    >>> pipelines([step("a", "source"), step("b", "a"), step("c", "b"), Operator("sink", 0.01, inputs=("c",))])
+    (('a', 'b', 'c'),)
+    >>> pipelines([step("a", "source"), step("b", "a"), step("c", "a")])
+    ()
+    """
+    readers = {o.name: [r for r in operators if o.name in r.inputs] for o in operators}
+    after = {
+        name: next_[0].name
+        for name, next_ in readers.items()
+        if len(next_) == 1 and next_[0].one_to_one and next_[0].inputs == (name,)
+    }
+    found = []
+    for head in readers:
+        if head in after and head not in after.values():
+            run = [head]
+            while run[-1] in after:
+                run.append(after[run[-1]])
+            found.append(tuple(run))
+    return tuple(found)
 
 
 def _lifetime(decision: Decision, source: str, spec: Operator) -> float:

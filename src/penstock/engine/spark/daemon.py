@@ -7,6 +7,8 @@ milliseconds instead of about a second, and shares the libraries' memory with it
 from __future__ import annotations
 
 import os
+import sys
+import zipimport
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -18,5 +20,21 @@ import pyspark.sql.worker.plan_data_source_read  # noqa: E402
 import pyspark.worker  # noqa: E402, F401
 from pyspark.daemon import manager  # noqa: E402
 
+_forget_directory = zipimport.zipimporter.invalidate_caches
+_installed = frozenset(sys.path)  # Spark's own archives: pyspark.zip, py4j, and the jar of its core
+
+
+def _keep_installed(importer: zipimport.zipimporter) -> None:
+    """Forget what a zip archive holds, unless it was there from the start: those do not change under a running worker.
+
+    A worker invalidates all import caches before its first task. For each package inside pyspark.zip, and for the
+    jar of Spark's core, that reads an archive's directory anew: 0.5-1 s of CPU for every worker that starts, so a
+    stage that gets wider would stall for as long.
+    """
+    if importer.archive not in _installed:
+        _forget_directory(importer)
+
+
 if __name__ == "__main__":
+    zipimport.zipimporter.invalidate_caches = _keep_installed  # type: ignore[assignment, method-assign]
     manager()

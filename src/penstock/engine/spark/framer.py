@@ -35,11 +35,14 @@ class Framer:
         frame = self._native(batch, first.root, document, first)
         for stage in job.stages:
             # Only native rows may be gathered without an exchange: behind a stage that would undo its width.
-            frame = self._exchange(frame, stage, entry, few and stage is first)
+            route = document["routes"].get(stage.name)
+            frame = self._exchange(frame, stage, entry, few and stage is first, route)
             frame = self._stage(stage).apply(frame)
         return frame
 
-    def _exchange(self, frame: DataFrame, stage: Stage, entry: dict[str, Any], few: bool) -> DataFrame:
+    def _exchange(
+        self, frame: DataFrame, stage: Stage, entry: dict[str, Any], few: bool, route: list[int] | None
+    ) -> DataFrame:
         node = stage.head
         if node is None:
             return frame
@@ -49,9 +52,10 @@ class Framer:
             return frames.farm_exchange(frame, node, width, stamped=stamped, few=few)
         if isinstance(node, op.Stateful) or node.path != "native":
             columns = self.programs.columns_of(node, stage.root)
-            return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few)
+            return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few, route=route)
         many = self.panes.get(node.name, 0) > MANY_PANES
-        return frames.pane_exchange(frame, node, width, arrival=self.arrival_of(stage), few=few, many_panes=many)
+        arrival = self.arrival_of(stage)
+        return frames.pane_exchange(frame, node, width, arrival=arrival, few=few, many_panes=many, route=route)
 
     def arrival_of(self, stage: Stage) -> str | None:
         """Return the arrival column among the rows that a stage reads, if they still carry one."""

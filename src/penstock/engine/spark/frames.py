@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -86,12 +86,15 @@ def onward_schema(schema: StructType) -> StructType:
     return StructType(schema.fields[:]).add(POS, LongType())
 
 
+MANY_TEXTS = 1000
 _columns: dict[str, Column] = {}
 
 
 def sql(text: str) -> Column:
     """Return a Column for SQL text, parsed once."""
     if text not in _columns:
+        if len(_columns) > MANY_TEXTS:  # routes come and go
+            _columns.clear()
         _columns[text] = F.expr(text)
     return _columns[text]
 
@@ -108,6 +111,25 @@ def to_tasks(frame: DataFrame, tasks: int, route: str, few: bool) -> DataFrame:
     return frame.coalesce(1) if tasks == 1 and few else frame.repartitionById(tasks, sql(route))
 
 
+TURNS = 240  # the widths that divide it get even shares; the others are off by less than 5 % up to 12 tasks
+
+
+def looked_up(entries: Sequence[int], index: str) -> str:
+    """Return SQL text for the entry at an index (SQL text).
+
+    Spark folds the list into one constant that compiled code only refers to, so other entries need no new code: a
+    number in the text would cost a compilation (100-300 ms) with every new width.
+    """
+    return f"cast(split('{','.join(map(str, entries))}', ',') as array<int>)[cast({index} as int)]"
+
+
+def turns_text(number: str, tasks: int) -> str:
+    """Return SQL text for the task of a number (SQL text): by turns."""
+    if tasks > TURNS // 8:
+        return f"cast(pmod({number}, {tasks}L) as int)"
+    return looked_up([turn % tasks for turn in range(TURNS)], f"pmod({number}, {TURNS}L)")
+
+
 def farm_exchange(frame: DataFrame, node: op.Map, width: int, *, stamped: bool, few: bool = False) -> DataFrame:
     """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already."""
     if not stamped:
@@ -118,8 +140,8 @@ def farm_exchange(frame: DataFrame, node: op.Map, width: int, *, stamped: bool, 
         return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")
     if node.partition == "key":
         keys = ", ".join(quoted(name) for name in node.key)
-        return to_tasks(frame, tasks, f"cast(pmod(xxhash64({keys}), {tasks}L) as int)", few)
-    return to_tasks(frame, tasks, f"cast(shiftright({POS}, {INDEX_BITS}) % {tasks}L as int)", few)
+        return to_tasks(frame, tasks, turns_text(f"xxhash64({keys})", tasks), few)
+    return to_tasks(frame, tasks, turns_text(f"shiftright({POS}, {INDEX_BITS})", tasks), few)
 
 
 def hash_text(key: tuple[str, ...]) -> str:
@@ -127,19 +149,31 @@ def hash_text(key: tuple[str, ...]) -> str:
     return f"xxhash64({', '.join(quoted(name) for name in key)})" if key else "0L"
 
 
-def route_text(width: int) -> str:
-    """Return SQL text for the task of a row: its key group modulo the width (see state.group_of)."""
-    group = f"shiftrightunsigned(shiftrightunsigned({HASH}, 32) * {GROUPS}L, 32)"
-    return f"cast({group} % {width}L as int)"
+def plain_route(width: int) -> tuple[int, ...]:
+    """Return the task of each key group where nobody moved any: by turns."""
+    return tuple(group % width for group in range(GROUPS))
+
+
+def route_text(width: int, route: Sequence[int] | None = None) -> str:
+    """Return SQL text for the task of a row: what its key group's route says, by default the group modulo the width."""
+    group = f"shiftrightunsigned(shiftrightunsigned({HASH}, 32) * {GROUPS}L, 32)"  # state.group_of
+    return looked_up(plain_route(width) if route is None else route, group)
 
 
 def keyed_exchange(
-    frame: DataFrame, key: tuple[str, ...], width: int, columns: list[str], *, stamped: bool, few: bool = False
+    frame: DataFrame,
+    key: tuple[str, ...],
+    width: int,
+    columns: list[str],
+    *,
+    stamped: bool,
+    few: bool = False,
+    route: Sequence[int] | None = None,
 ) -> DataFrame:
     """Send the rows of a key group to one task, these columns of them, with hash and position."""
     stamps = [f"{hash_text(key)} as {HASH}", POS if stamped else position_text(1 << INDEX_BITS)]
     sent = frame.select(*[sql(quoted(name)) for name in columns], *[sql(stamp) for stamp in stamps])
-    return to_tasks(sent, width, route_text(width), few)
+    return to_tasks(sent, width, route_text(width, route), few)
 
 
 def time_text(node: op.Window) -> str:
@@ -170,6 +204,7 @@ def pane_exchange(
     arrival: str | None = None,
     few: bool = False,
     many_panes: bool = False,
+    route: Sequence[int] | None = None,
 ) -> DataFrame:
     """Aggregate natively per key and pane, then send the pane rows to the tasks of their key groups.
 
@@ -192,6 +227,6 @@ def pane_exchange(
         grouped = frame.groupBy(*keys, sql(pane)).agg(*named)
         half = map_side(grouped, [*node.key, PANE, *measures], len(measures))
         if half is not None:
-            return half.select("*", hashed).repartitionById(width, sql(route_text(width)))
+            return half.select("*", hashed).repartitionById(width, sql(route_text(width, route)))
     grouped = frame.groupBy(*keys, sql(pane)).agg(hashed, *named)
-    return grouped if alone else grouped.repartitionById(width, sql(route_text(width)))
+    return grouped if alone else grouped.repartitionById(width, sql(route_text(width, route)))

@@ -11,16 +11,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.control.decision import Decision, Policy
+from penstock.control.decision import Decision
+from penstock.engine.spark.controller import Controller
 from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.framer import Framer
+from penstock.engine.spark.frames import plain_route
 from penstock.engine.spark.ledger import Ledger
-from penstock.engine.spark.measure import Measured, batch_record
+from penstock.engine.spark.measure import Measured, arrived_by, batch_record
 from penstock.engine.spark.offsets import OffsetLog, Offsets
 from penstock.engine.spark.program import BATCH_PROPERTY
 from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.sinks import Publisher, load
-from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of
+from penstock.engine.spark.stages import JobPlan, Plan, owner_of
 from penstock.engine.spark.state import GROUPS, Segment, fold
 from penstock.engine.spark.watermarks import after, has_passed, in_force, needed
 from penstock.errors import UserFunctionError
@@ -33,6 +35,7 @@ from penstock.windows.time import END_OF_TIME
 
 MANY_ROWS = 1 << 30
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
+LOOK_S = 0.02  # how often a batch that waits looks at what has arrived
 HELD_ROWS = 1 << 19  # rows of a window's log that one task reads at a time: what bounds a worker's memory
 
 
@@ -48,17 +51,19 @@ class Host:
         flow: Flow,
         spark: SparkSession,
         ledger: Ledger,
-        policy: Policy,
+        controller: Controller,
         decision: Decision,
         crash: CrashPlan | None,
         telemetry: bool,
         may_idle: bool = True,
         automatic: dict[str, int] | None = None,
+        widths_follow_rows: bool = True,
     ) -> None:
-        self.flow, self.spark, self.ledger, self.policy, self.decision = flow, spark, ledger, policy, decision
+        self.flow, self.spark, self.ledger, self.controller, self.decision = flow, spark, ledger, controller, decision
         self.crash, self.telemetry, self.may_idle = crash, telemetry, may_idle
-        self.automatic = automatic or {}  # operators whose width follows their rows, and their most
-        self.plan: Plan = cut(flow)
+        self.automatic = automatic or {}  # operators whose width nobody chose, and their most
+        self.widths_follow_rows = widths_follow_rows  # no policy decides them either
+        self.plan: Plan = controller.plan
         self.publisher = Publisher(f"{flow.name}-{ledger.identifier}", flow.sinks)
         self.programs = ProgramBuilder(flow, spark.conf.get("spark.sql.session.timeZone") or "UTC")
         self.offsets = OffsetLog(ledger.spark_checkpoint)
@@ -75,7 +80,7 @@ class Host:
         self.latest: BatchRecord | None = None
         self.listeners: list[Any] = []
         self._left_at: float | None = None
-        self._cut_at = 0.0
+        self._clocks: float | None = None  # wall clock - monotonic clock at the last batch
         self._windows = {n.name: n for n in flow.operators.values() if isinstance(n, op.Window)}
         self.framer = Framer(flow, self.plan, self.programs)
 
@@ -100,7 +105,7 @@ class Host:
             if manifest is None:
                 manifest = self._compute(batch, number, measured)
             self._publish(batch, number, manifest, measured)
-            self._after(number, manifest, measured)
+            record = self._after(number, measured)
         self.finished = number
         if measured.entry.get("flush"):
             self.flushed.set()
@@ -108,7 +113,7 @@ class Host:
         if self.crash is not None:
             self.crash.here("commit", number)
         self._left_at = time.time()
-        self._record(measured)
+        self._record(record, measured)
 
     def _compute(self, batch: DataFrame, number: int, measured: Measured) -> dict[str, Any]:
         before = self.ledger.before(number)
@@ -150,7 +155,6 @@ class Host:
             for name, node in self._windows.items()
         }
         widths = self._automatic(dict(self.decision.widths), before, watermarks)
-        self.decision = replace(self.decision, widths=widths)
         entry = {
             "id": number,
             "cut_us": offsets.cut_us,
@@ -158,7 +162,7 @@ class Host:
             "idle": idle,
             "flush": self.flushing.is_set(),
             "watermarks": watermarks,
-            "widths": dict(self.decision.widths),
+            "widths": widths,
             "lifetime_s": self.decision.lifetime_s,
             "row_cap": self.decision.row_cap,
         }
@@ -175,7 +179,7 @@ class Host:
             "dir": self.ledger.begin_files(number),
             "execution": uuid.uuid4().hex[:8],  # tells this attempt at the batch from one that a fault cut short
             "widths": widths,
-            "routes": {name: [group % widths[name] for group in range(GROUPS)] for name in keyed},
+            "routes": {name: list(self._route(name, widths[name])) for name in keyed},
             "state": before["state"],
             "windows": {
                 name: {
@@ -189,6 +193,13 @@ class Host:
             "telemetry": self.telemetry,
             "crash": self.crash.in_task(number) if self.crash else None,
         }
+
+    def _route(self, name: str, width: int) -> tuple[int, ...]:
+        """Return the task of each key group: as decided, if that fits the width, else by turns."""
+        decided = self.decision.routes.get(name, ())
+        if len(decided) == GROUPS and min(decided) >= 0 and max(decided) < width:
+            return tuple(decided)
+        return plain_route(width)
 
     def _has_work(self, job: JobPlan, before: dict[str, Any], entry: dict[str, Any]) -> bool:
         """Whether a job has something to do in a batch without rows: a window to close, or one before it has."""
@@ -213,7 +224,9 @@ class Host:
         A window that closes reads its log: a long one is read by more tasks than there are slots, one after the other.
         """
         need = max(1, -(-self._rows_before() // FEW_ROWS))
-        chosen = {name: min(most, need) for name, most in self.automatic.items()}
+        chosen = {
+            name: min(most, need) if self.widths_follow_rows else widths[name] for name, most in self.automatic.items()
+        }
         for name in chosen.keys() & self._windows.keys():
             closed = before["windows"].get(name, {}).get("watermark")
             if self.flushing.is_set() or has_passed(self._windows[name], closed, watermarks[name]):
@@ -329,18 +342,28 @@ class Host:
         owner = owner_of(self.plan, port)
         return owner.head is None or (isinstance(owner.head, op.Map) and owner.head.ordered)
 
-    def _after(self, number: int, manifest: dict[str, Any], measured: Measured) -> None:
+    def _after(self, number: int, measured: Measured) -> BatchRecord:
+        """Tidy up, and let the controller decide how the next batch runs."""
         with measured.part("control"):
             self.ledger.purge(number, self.keep)
-            decided = self.policy.decide(self.latest, self.decision)
-            widths = {
-                name: self.flow.operators[name].width.clamp(decided.widths.get(name, width))  # type: ignore[attr-defined]
-                for name, width in self.decision.widths.items()
-            }
+            measured.decision = replace(self.decision, widths=measured.entry.get("widths", self.decision.widths))
+            record = batch_record(self.flow, self.plan, measured)
+            now = time.monotonic()
+            next_cut = max(now, measured.begun + self.decision.lifetime_s)
+            decided, measured.control = self.controller.after_batch(
+                record, measured.begun, now, next_cut, self._arrived(measured), self.decision
+            )
             if decided.row_cap != self.decision.row_cap:
                 self.set_row_cap(decided.row_cap)
-            measured.decision = self.decision
-            self.decision = replace(decided, widths=widths, lifetime_s=max(0.0, decided.lifetime_s))
+            self.decision = decided
+        return record
+
+    def _arrived(self, measured: Measured) -> int | None:
+        """Rows due by now; not known in a batch in which the wall clock was set."""
+        clocks = time.time() - time.monotonic()
+        jumped = self._clocks is not None and abs(clocks - self._clocks) > 0.5
+        self._clocks = clocks
+        return None if jumped else arrived_by(self.flow, measured.entry.get("offsets", []), int(time.time() * 1e6))
 
     def set_row_cap(self, rows: int | None) -> None:
         """Cap the rows of the next batches, where the source can be told."""
@@ -352,12 +375,22 @@ class Host:
     def _wait(self, measured: Measured) -> None:
         """Wait the batch lifetime out, from cut to cut; stop() ends the wait."""
         with measured.part("wait"):
-            left = self.decision.lifetime_s - (time.time() - measured.entered)
-            if left > 0:
-                self.stopping.wait(left)
+            end = measured.begun + self.decision.lifetime_s
+            while (left := end - time.monotonic()) > 0 and not self._enough_wait(measured):
+                if self.stopping.wait(min(left, LOOK_S) if self.decision.cut_rows else left):
+                    return
 
-    def _record(self, measured: Measured) -> None:
-        self.latest = batch_record(self.flow, self.plan, measured)
+    def _enough_wait(self, measured: Measured) -> bool:
+        """Whether so many rows wait that the next batch is cut before its time: the load has risen."""
+        if self.decision.cut_rows is None:
+            return False
+        offsets = measured.entry.get("offsets", [])
+        arrived = arrived_by(self.flow, offsets, int(time.time() * 1e6))
+        return arrived is not None and arrived - sum(offset["row"] for offset in offsets) >= self.decision.cut_rows
+
+    def _record(self, record: BatchRecord, measured: Measured) -> None:
+        parts = {name: measured.parts.get(name, record.parts[name]) for name in record.parts}
+        self.latest = replace(record, parts=parts, control=measured.control)
         self.setups += sum(stats.setups for stats in self.latest.operators)
         for listener in self.listeners:
             listener(self.latest)

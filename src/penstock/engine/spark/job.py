@@ -16,6 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.control.decision import Decision, Policy, Static
+from penstock.control.policies import registry
+from penstock.control.policies.adaptive import Adaptive
+from penstock.durations import Duration, microseconds
+from penstock.engine.spark.controller import Controller
 from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.files import Folder
 from penstock.engine.spark.frames import unite
@@ -24,12 +28,15 @@ from penstock.engine.spark.host import Host, Stopping
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.program import tear_down
 from penstock.engine.spark.session import RUNTIME_CONF, hush, settings
+from penstock.engine.spark.stages import cut
 from penstock.engine.spark.state import GROUPS, KeyedSegments, Segment
 from penstock.engine.spark.state_reader import damage
+from penstock.engine.spark.steering import Steered, steering_of
 from penstock.errors import CheckpointError, FlowError, JobFailed
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 from penstock.flow.identity import identity
+from penstock.flow.requirements import Latency, Requirement
 from penstock.observe.record import BatchRecord
 from penstock.observe.report import Report
 from penstock.observe.telemetry import TelemetryLog, read, telemetry_dir
@@ -47,6 +54,13 @@ class Job:
     told (replay sources can; for others set Spark's own option, such as maxFilesPerTrigger); `lifetime` is
     the least time in seconds between two cuts; `available_now=True` ends when what is there now is
     processed; `restarts` limits restarts after faults in a row; `telemetry=False` turns measuring off.
+
+    `policy` is a policy object, the name of one (`penstock.control.policies.registry.names()`), or None: then
+    `Adaptive` keeps what the flow requires, and where it requires nothing, widths follow the rows. `interval` is how
+    often the policy decides: after every batch, and for policies by name the least `over` of what is required.
+
+    `steering=True` (files in the checkpoint) or a folder: widths come from a file that any program may write, and what
+    each stage did goes to files that it may read; see docs/how-to/steer-by-files.md.
     """
 
     def __init__(
@@ -54,7 +68,7 @@ class Job:
         flow: Flow,
         spark: SparkSession,
         checkpoint: str,
-        policy: Policy | None = None,
+        policy: Policy | str | None = None,
         *,
         max_rows: int | None = None,
         max_seconds: float | None = None,
@@ -62,10 +76,13 @@ class Job:
         available_now: bool = False,
         restarts: int = 5,
         telemetry: bool = True,
+        interval: Duration | None = None,
+        steering: bool | str | os.PathLike[str] = False,
         crash: CrashPlan | None = None,
     ) -> None:
-        if policy is not None and not callable(getattr(policy, "decide", None)):
-            raise FlowError(f"flow '{flow.name}'", f"policy {policy!r} has no decide()", "pass a policy object or None")
+        self.steering = steering_of(flow, steering, policy, absolute(str(checkpoint)))
+        chosen = chosen_policy(flow, policy) if self.steering is None else Steered(self.steering)
+        interval_s = decision_interval(flow, policy, interval)
         hush(spark)
         self.flow, self.spark, self.checkpoint = flow, spark, absolute(str(checkpoint))
         self.available_now, self.restarts = available_now, restarts
@@ -75,17 +92,20 @@ class Job:
         widths = {
             name: initial_width(node, spark) for name, node in flow.operators.items() if getattr(node, "width", None)
         }
+        if self.steering is not None:
+            widths = self.steering.begin(widths)
         decision = Decision(widths, lifetime, max_rows)
         self.host = Host(
             flow,
             spark,
             self.ledger,
-            policy or Static(),
+            Controller(flow, cut(flow), chosen or Static(), spark.sparkContext.defaultParallelism, interval_s),
             decision,
             crash or CrashPlan.from_environment(),
             telemetry,
             may_idle=not available_now,  # a stream that is drained is not idle: its clock does not run on
-            automatic={} if policy else {name: widths[name] for name in widths if is_automatic(flow.operators[name])},
+            automatic={name: widths[name] for name in widths if is_automatic(flow.operators[name])},
+            widths_follow_rows=chosen is None,
         )
         self.faults: list[str] = []
         self.error: BaseException | None = None
@@ -93,6 +113,8 @@ class Job:
         self._log = TelemetryLog(telemetry_dir(local_folder(self.checkpoint))) if telemetry else None
         if self._log is not None:
             self.host.listeners.append(self._log.append)
+        if self.steering is not None:
+            self.host.listeners.append(self.steering.sample)
         self._query: StreamingQuery | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name=f"penstock-{flow.name}", daemon=True)
@@ -181,6 +203,10 @@ class Job:
     def report(self, last: float | None = None) -> Report:
         """Return the report of what was measured, of the last so many seconds if given."""
         return Report.of(read(telemetry_dir(local_folder(self.checkpoint))), last)
+
+    def require(self, *requirements: Requirement) -> None:
+        """Change what is required of the running job, from the next batch on; see `flow.require`."""
+        self.host.controller.require(*requirements)
 
     def table(self, sink: str) -> DataFrame:
         """Return what a memory sink holds as a DataFrame."""
@@ -325,6 +351,27 @@ class Job:
             control = spec.control or str(local_folder(self.checkpoint) / "penstock" / f"control-{name}.json")
             frame = frame_of(self.spark, replace(spec, limits=limits, control=control))
             self.flow._operators[name] = replace(node, frame=frame)
+
+
+def chosen_policy(flow: Flow, policy: Policy | str | None) -> Policy | None:
+    """Return the policy meant; None if nothing is required and none was given."""
+    if policy is None:
+        return Adaptive() if flow.requirements else None
+    if isinstance(policy, str):
+        return registry.make(policy)
+    if not callable(getattr(policy, "decide", None)):
+        rule = f"policy {policy!r} has no decide()"
+        raise FlowError(f"flow '{flow.name}'", rule, "pass a policy object, the name of one, or None")
+    return policy
+
+
+def decision_interval(flow: Flow, policy: Policy | str | None, interval: Duration | None) -> float:
+    """Return the seconds between two decisions; 0 is after every batch."""
+    if interval is not None:
+        return microseconds(interval, name="interval", zero=True, where=f"flow '{flow.name}'") / 1e6
+    if not isinstance(policy, str) or policy == "adaptive":
+        return 0.0
+    return min((r.over_s for r in flow.requirements if isinstance(r, Latency)), default=5.0)
 
 
 def initial_width(node: op.Operator, spark: SparkSession) -> int:

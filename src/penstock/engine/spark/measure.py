@@ -37,6 +37,8 @@ class Measured:
     rows_out: dict[str, int] = field(default_factory=dict)
     decision: Decision = field(default_factory=Decision)
     parts: dict[str, float] = field(default_factory=dict)
+    control: dict[str, Any] = field(default_factory=dict)
+    begun: float = field(default_factory=time.monotonic)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -93,11 +95,10 @@ def source_rows(flow: Flow, plan: Plan, measured: Measured) -> tuple[int, int | 
     """Return rows read, backlog and rows due: from the offsets of replay sources, else from the first stages."""
     cut_us = measured.entry.get("cut_us", int(measured.entered * 1e6))
     offsets, before = measured.entry.get("offsets", []), measured.entry.get("offsets_before") or []
-    specs = [spec for read in flow.reads if (spec := getattr(read.frame, "_penstock_replay", None)) is not None]
-    if len(specs) == len(flow.reads) == len(offsets):
+    wanted = arrived_by(flow, offsets, cut_us)
+    if wanted is not None:
         ends = [offset["row"] for offset in offsets]
         starts = [offset["row"] for offset in before] if before else [0] * len(ends)
-        wanted = sum(due(spec, offset["start_us"], cut_us) for spec, offset in zip(specs, offsets, strict=True))
         return sum(ends) - sum(starts), max(0, wanted - sum(ends)), wanted
     roots: dict[str, int] = {}
     for job in plan.jobs:
@@ -112,6 +113,14 @@ def source_rows(flow: Flow, plan: Plan, measured: Measured) -> tuple[int, int | 
     return max(roots.values(), default=0), None, None
 
 
+def arrived_by(flow: Flow, offsets: list[Any], now_us: int) -> int | None:
+    """Return how many rows have fallen due up to now, if every source says so."""
+    specs = [spec for read in flow.reads if (spec := getattr(read.frame, "_penstock_replay", None)) is not None]
+    if not len(specs) == len(flow.reads) == len(offsets):
+        return None
+    return sum(due(spec, offset["start_us"], now_us) for spec, offset in zip(specs, offsets, strict=True))
+
+
 def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
     """Merge the reports of a stage's tasks, operator by operator."""
     reports = measured.reports.get(stage.name, [])
@@ -121,6 +130,8 @@ def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
     wall = max(report["ended"] for report in reports) - min(report["started"] for report in reports)
     decided = measured.decision.widths.get(stage.name, 0)  # 0: fused with its source, no width of its own
     slots = decided or len(reports)
+    counted = [report["groups"] for report in reports if report["groups"]]
+    groups = tuple(sum(column) for column in zip(*counted, strict=True)) if counted else ()
     for node in nodes:
         mine = [report["ops"][node.name] for report in reports if node.name in report["ops"]]
         busy = sum(entry["busy"] for entry in mine)
@@ -137,7 +148,10 @@ def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
             kind=node.kind,
             width=decided,
             tasks=len(reports),
+            stage=stage.name,
             busy_s=busy,
+            groups=groups if node is nodes[0] else (),
+            busy_max_s=max((entry["busy"] for entry in mine), default=0.0),
             wait_s=sum(report["waited"] + report["slot_wait"] for report in reports) if node is nodes[0] else 0.0,
             idle_s=max(0.0, slots * wall - busy) if node is nodes[0] else 0.0,
             service=service,

@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.control.moments import Moments
 from penstock.engine.spark.conform import FunctionFailed, as_batches, as_mask, conform, user_trace
 from penstock.engine.spark.files import Folder, arrow_bytes
+from penstock.engine.spark.state import HASH, group_of
 from penstock.flow.context import Replica, enter
 
 BATCH_PROPERTY = "penstock.batch"
@@ -157,6 +158,8 @@ class TaskRun:
         self.pending: list[tuple[pa.RecordBatch, int]] = []
         self.extra: dict[str, Any] = {}
         self.arrivals: list[Any] = []
+        routes = self.batch.get("routes", {}).get(program.stage)
+        self.groups = np.zeros(len(routes), dtype=np.int64) if routes else None  # rows per key group
         self.waited = 0.0
         self.slot_wait = 0.0
         self.begin_partition(self.partition)
@@ -210,6 +213,9 @@ class TaskRun:
             self.rows_read += batch.num_rows
             if source is not None and self.telemetry and source[1] in batch.schema.names:
                 self.arrivals.append(batch.column(source[1]))
+            if self.groups is not None and self.telemetry and HASH in batch.schema.names:
+                hashes = batch.column(HASH).to_numpy().view(np.uint64)
+                self.groups += np.bincount(group_of(hashes, len(self.groups)), minlength=len(self.groups))
             yield batch
 
     def _stream_on(self) -> Iterator[pa.RecordBatch]:
@@ -364,6 +370,7 @@ class TaskRun:
             "ops": {name: counters.to_json() for name, counters in self.counters.items()},
             "taps": taps,
             "arrivals": self._arrival_points(),
+            "groups": self.groups.tolist() if self.groups is not None else [],
             "error": error,
             **self.extra,
         }

@@ -1,0 +1,379 @@
+"""A run taken apart by its telemetry, so that it can be run again in virtual time under another policy.
+
+Of every batch i its record says when it began and when its results were visible, the rows it read (or that had fallen
+due), and what its stages did. Its work is
+
+    w_i = F_i + b n_i + t p_i + sum over stages of rows x service x skew(width) / width
+
+with n rows and p tasks; b and t (what a row and a task cost outside of the operators) are fitted over the whole run,
+and F_i is what is left: it holds the batch's share of all that the model does not know, so it is the noise as well.
+Times are seconds since the first row arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.control.decision import Decision
+from penstock.control.observation import Bound
+from penstock.errors import FlowError
+from penstock.observe.observer import ROWS, stages_of
+from penstock.observe.record import BatchRecord
+
+Floats = NDArray[np.float64]
+
+LEAST_BATCHES = 20
+"""A run of fewer batches says too little about what a batch costs."""
+
+_LONGEST_LEAD_S = 600.0  # rows that waited longer for the first batch are taken to have come within this time
+_WARM_S = 20.0  # a JVM gets faster in about this time
+_LAGS = (0, 1, 2)  # results can come with a later batch than their rows: a window closes in the batch after
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What one stage cost in one batch."""
+
+    name: str
+    width: int  # as it was
+    share: float  # its rows per row read
+    service_s: float
+    hot: float  # share of its rows that one task must take alone: skew = 1 + hot (width - 1)
+
+    def seconds(self, rows: float, width: int) -> float:
+        """Time of its busiest task for so many rows read.
+
+        >>> StageCost("score", 2, share=0.5, service_s=0.001, hot=0.2).seconds(1000, width=4)
+        0.2
+        """
+        return rows * self.share * self.service_s * (1.0 + self.hot * (width - 1)) / width
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """What one batch cost beside its stages. Seconds."""
+
+    began_s: float
+    gap_s: float  # before it, from the end of the batch before: Spark's own
+    fixed_s: float  # F: from its beginning until its results were visible, without rows, tasks and stages
+    tail_s: float  # from then to its end
+    stages: tuple[StageCost, ...]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """How the latency at a sink follows from arrivals and batches, found by comparing with what was measured.
+
+    latency = visible time of batch i - arrivals of the rows of batch i - lag + offset_s
+    """
+
+    lag: int
+    offset_s: float  # a batch is cut a little before it begins
+    error_s: float  # median distance of the mean latency of a batch from what was measured
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run as `recorded` rebuilds it."""
+
+    run: str
+    policy: str  # the class of the policy that ran
+    records: tuple[BatchRecord, ...]  # all of it, batches without rows, too
+    began: float  # epoch seconds at which the first row arrived: time 0
+    at_s: Floats  # the load: by these times ...
+    came: Floats  # ... so many rows had come
+    costs: tuple[BatchCost, ...]
+    row_s: float  # b
+    task_s: float  # t
+    least_s: float  # no batch makes results visible sooner, its stages aside: half of what the fastest took
+    early_s: float  # how much earlier than its lifetime a cycle ends (so that cuts are a lifetime apart)
+    sinks: Mapping[str, Sink]
+    from_cut: bool  # latency was measured from the cut, not from arrival
+    due_known: bool  # the source says what has fallen due
+    start: Decision
+    limits: Mapping[str, tuple[int, int]]
+    slots: int
+    bounds: tuple[tuple[Bound, tuple[str, ...]], ...]  # each with the sinks where it is measured
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def duration_s(self) -> float:
+        """From the first row's arrival to the last batch's beginning."""
+        return float(self.at_s[-1])
+
+
+def recorded(
+    records: Sequence[BatchRecord], *, bound_ms: float | None = None, over_s: float | None = None, where: str = "run"
+) -> Recorded:
+    """Rebuild the last run among some records; `bound_ms` and `over_s` replace what the run itself required."""
+    run = records[-1].run if records else ""
+    whole = [r for r in records if r.run == run and not r.superseded]
+    kept = [r for r in whole if r.rows_in > 0]
+    if len(kept) < LEAST_BATCHES:
+        rule = f"its last run has {len(kept)} batches with rows; a replay needs {LEAST_BATCHES}"
+        raise FlowError(where, rule, "let the job run longer, with telemetry on")
+    notes = []
+    if any(r.run != run for r in records):
+        notes.append("the checkpoint has earlier runs, which are left out")
+    if len({_tasks(r) for r in kept[len(kept) // 10 :]}) == 1:
+        notes.append("the run had one width: what another task costs is not known, and taken to be nothing")
+    began = _first_arrival(kept[0])
+    at_s, came = _load(kept, began)
+    row_s, task_s = _slopes(kept)
+    origin = {r.latency_from for r in kept if r.latency}
+    bounds, changed = _bounds(kept, bound_ms, over_s, where)
+    if changed:
+        notes.append("what was required changed during the run; both are judged by the last")
+    return Recorded(
+        run=run,
+        policy=next((r.control["policy"] for r in reversed(kept) if "policy" in r.control), ""),
+        records=tuple(whole),
+        began=began,
+        at_s=at_s,
+        came=came,
+        costs=_costs(kept, began, row_s, task_s),
+        row_s=row_s,
+        task_s=task_s,
+        least_s=0.5 * float(np.quantile([_outside_s(r) for r in kept], 0.05)),
+        early_s=_early(kept),
+        sinks=_sinks(kept, began, at_s, came, from_cut=origin == {"cut"}),
+        from_cut=origin == {"cut"},
+        due_known=all(r.due is not None for r in kept),
+        start=_start(kept),
+        limits=_limits(kept),
+        slots=_slots(kept),
+        bounds=bounds,
+        notes=tuple(notes),
+    )
+
+
+# -- the load ------------------------------------------------------------------------------------------------------
+
+
+def _first_arrival(first: BatchRecord) -> float:
+    """When the first row arrived, in epoch seconds: as long before the first results as the oldest row waited."""
+    waited = max((h.max for h in first.latency.values() if h.max is not None), default=0.0)
+    least = first.started - max(first.cycle_s, 0.01) if first.latency_from == "cut" else first.started - 0.01
+    return max(min(first.visible - waited, least), first.started - _LONGEST_LEAD_S)
+
+
+def _load(records: Sequence[BatchRecord], began: float) -> tuple[Floats, Floats]:
+    """How many rows had come by when: what was due at each batch, else what it read."""
+    times, rows, so_far = [0.0], [0.0], 0.0
+    before = _read_before(records[0])
+    for record in records:
+        so_far += record.rows_in
+        known = so_far if record.due is None else float(record.due - before)
+        times.append(max(record.started - began, times[-1] + 1e-6))
+        rows.append(max(known, so_far, rows[-1]))
+    return np.array(times), np.array(rows)
+
+
+def _read_before(first: BatchRecord) -> int:
+    """Rows that had been read before a batch, where the source says what is due."""
+    return 0 if first.due is None else first.due - (first.backlog or 0) - first.rows_in
+
+
+# -- costs ---------------------------------------------------------------------------------------------------------
+
+
+def _own_s(record: BatchRecord) -> float:
+    """From a batch's beginning to its end, without the wait for its lifetime."""
+    return sum(seconds for part, seconds in record.parts.items() if part not in ("spark", "wait"))
+
+
+def _outside_s(record: BatchRecord) -> float:
+    """From a batch's beginning to its results being visible, without the stages' own time."""
+    return max(record.visible - record.started - sum(stage.busiest_s for stage in stages_of(record)), 0.0)
+
+
+def _tasks(record: BatchRecord) -> int:
+    widths = record.decision.get("widths", {})
+    return sum(stage.width for stage in stages_of(record) if stage.name in widths)
+
+
+def _slopes(records: Sequence[BatchRecord]) -> tuple[float, float]:
+    """Fit b and t: least squares over all batches without the slow first ones and the outliers; neither is below 0.
+
+    A slope counts only where it explains something: where all batches are of one size, b cannot be told from F. A job
+    gets faster as it warms up, and is often wide at first: a term that fades keeps the two apart.
+    """
+    usual = records[min(len(records) // 10, 10) :]
+    rest = np.array([r.work_s - sum(s.busiest_s for s in stages_of(r)) for r in usual])
+    rows = np.array([float(r.rows_in) for r in usual])
+    tasks = np.array([float(_tasks(r)) for r in usual])
+    kept = np.abs(rest - np.median(rest)) <= 5.0 * max(float(np.median(np.abs(rest - np.median(rest)))), 1e-4)
+    warm = np.exp(-np.array([r.started - records[0].started for r in usual]) / _WARM_S)
+    columns = [c for c in (rows, tasks) if c[kept].std() > 0.1 * max(float(c[kept].mean()), 1e-9)]
+    found = {id(rows): 0.0, id(tasks): 0.0}
+    while columns:
+        table = np.column_stack([np.ones(int(kept.sum())), warm[kept], *(c[kept] for c in columns)])
+        slopes = np.linalg.lstsq(table, rest[kept], rcond=None)[0][2:]
+        if (slopes >= 0.0).all():
+            found.update({id(c): float(s) for c, s in zip(columns, slopes, strict=True)})
+            break
+        columns.pop(int(np.argmin(slopes)))
+    return found[id(rows)], found[id(tasks)]
+
+
+def _costs(records: Sequence[BatchRecord], began: float, row_s: float, task_s: float) -> tuple[BatchCost, ...]:
+    gaps = np.array([r.parts.get("spark", 0.0) for r in records])
+    # A long gap is a stream that was idle: the time until rows come is not a cost.
+    most = max(5.0 * float(np.median(gaps)), 0.25)
+    hot = _usual_hot(records)
+    found = []
+    for record, gap in zip(records, gaps, strict=True):
+        visible = max(record.visible - record.started, 0.0)
+        known = row_s * record.rows_in + task_s * _tasks(record) + sum(s.busiest_s for s in stages_of(record))
+        stages = tuple(
+            StageCost(
+                stage.name,
+                stage.width,
+                stage.rows / record.rows_in,
+                stage.busy_s / stage.rows if stage.rows else 0.0,
+                (stage.skew - 1.0) / (stage.width - 1.0) if stage.width > 1 else hot.get(stage.name, 0.0),
+            )
+            for stage in stages_of(record)
+        )
+        found.append(
+            BatchCost(
+                record.started - began,
+                min(float(gap), most),
+                visible - known,
+                max(_own_s(record) - visible, 0.0),
+                stages,
+            )
+        )
+    return tuple(found)
+
+
+def _usual_hot(records: Sequence[BatchRecord]) -> dict[str, float]:
+    """The share of the hottest key by stage, for batches in which one task took all and nothing can be told."""
+    seen: dict[str, list[float]] = {}
+    for record in records:
+        for stage in stages_of(record):
+            if stage.width > 1:
+                seen.setdefault(stage.name, []).append((stage.skew - 1.0) / (stage.width - 1.0))
+    return {name: float(np.median(values)) for name, values in seen.items()}
+
+
+def _early(records: Sequence[BatchRecord]) -> float:
+    """By how much a cycle that waits is shorter than the lifetime that was decided at its end.
+
+    Some are shorter because enough rows waited; those that were not are the ones that tell.
+    """
+    early = [
+        float(following.decision.get("lifetime_s", 0.0)) - (_own_s(record) + record.parts.get("wait", 0.0))
+        for record, following in pairwise(records)
+        if record.parts.get("wait", 0.0) > 0.005 and following.batch == record.batch + 1
+    ]
+    return float(np.quantile(early, 0.25)) if early else 0.0
+
+
+# -- latency -------------------------------------------------------------------------------------------------------
+
+
+def _sinks(
+    records: Sequence[BatchRecord], began: float, at_s: Floats, came: Floats, *, from_cut: bool
+) -> dict[str, Sink]:
+    arrived = _mean_arrivals(records, began, at_s, came, from_cut=from_cut)
+    found: dict[str, Sink] = {}
+    for name in dict.fromkeys(sink for record in records for sink in record.latency):
+        options = []
+        for lag in _LAGS[:1] if from_cut else _LAGS:
+            off = [
+                record.latency[name].mean - (record.visible - began - arrived[i - lag])  # type: ignore[operator]
+                for i, record in enumerate(records)
+                if i >= lag and name in record.latency and record.latency[name].mean is not None
+            ]
+            if off:
+                middle = float(np.median(off))
+                error = float(np.median(np.abs(np.array(off) - middle)))
+                doubt = 1.0 if lag == 0 else 1.5  # a lag must explain clearly more
+                options.append((doubt * (error + abs(middle)), Sink(lag, middle, error)))
+        if options:
+            found[name] = min(options, key=lambda option: option[0])[1]
+    return found
+
+
+def _mean_arrivals(
+    records: Sequence[BatchRecord], began: float, at_s: Floats, came: Floats, *, from_cut: bool
+) -> list[float]:
+    """When the rows of each batch arrived, on average; batches take them oldest first."""
+    if from_cut:
+        return [record.started - began for record in records]
+    rising = came + np.arange(len(came)) * 1e-6  # where no row came, any time would do: let it be the last
+    found, read = [], 0.0
+    for record in records:
+        taken = read + (np.arange(32) + 0.5) / 32.0 * record.rows_in
+        found.append(float(np.interp(taken, rising, at_s).mean()))
+        read += record.rows_in
+    return found
+
+
+# -- what was decided, allowed and required --------------------------------------------------------------------------
+
+
+def _start(records: Sequence[BatchRecord]) -> Decision:
+    """What the run began with; a cap of the source itself shows where batches of one size leave rows behind."""
+    decision = records[0].decision
+    cap = decision.get("row_cap")
+    left_some = {record.rows_in for record in records if record.backlog}
+    if cap is None and len(left_some) == 1 and max(r.rows_in for r in records) in left_some:
+        cap = left_some.pop()
+    return Decision(dict(decision.get("widths", {})), float(decision.get("lifetime_s", 0.0)), cap)
+
+
+def _noted(records: Sequence[BatchRecord]) -> list[Mapping[str, Any]]:
+    return [record.control["inputs"] for record in records if "inputs" in record.control]
+
+
+def _slots(records: Sequence[BatchRecord]) -> int:
+    """The machine's slots as the policy was told; older telemetry does not say: then the most tasks seen at once."""
+    said = [int(note["slots"]) for note in _noted(records) if "slots" in note]
+    return said[-1] if said else max((s.concurrency for r in records for s in r.operators), default=0)
+
+
+def _limits(records: Sequence[BatchRecord]) -> dict[str, tuple[int, int]]:
+    """The least and most width of each operator as the policy was told; else 1 to the most seen or the slots."""
+    slots = _slots(records)
+    limits: dict[str, tuple[int, int]] = {}
+    for name in records[-1].decision.get("widths", {}):
+        widest = max(r.decision.get("widths", {}).get(name, 1) for r in records)
+        limits[name] = (1, max(widest, slots))
+    for note in _noted(records):
+        for name, view in note.get("operators", {}).items():
+            if name in limits and "hi" in view:
+                limits[name] = (int(view["lo"]), int(view["hi"]))
+    return limits
+
+
+def _bounds(
+    records: Sequence[BatchRecord], bound_ms: float | None, over_s: float | None, where: str
+) -> tuple[tuple[tuple[Bound, tuple[str, ...]], ...], bool]:
+    """The latencies required at the end of the run, and whether they had been others before."""
+    said = [record.control["bounds"] for record in records if record.control.get("bounds")]
+    sinks = tuple(dict.fromkeys(sink for record in records for sink in record.latency))
+    path = (ROWS, *dict.fromkeys(stage.name for record in records for stage in stages_of(record)))
+    if bound_ms is not None:
+        return ((Bound("bound", path, mean_s=bound_ms / 1e3, over_s=over_s or 5.0), sinks),), False
+    if said:
+        found = []
+        for one in said[-1]:
+            limits = {kind: one.get(kind) for kind in ("mean_s", "p95_s", "p99_s")}
+            span = over_s or float(one.get("over_s", 5.0))
+            bound = Bound(one["name"], tuple(one.get("operators") or path), over_s=span, **limits)
+            found.append((bound, tuple(one.get("sinks") or sinks)))
+        return tuple(found), any(one != said[-1] for one in said)
+    verdicts = [r.control["verdict"] for r in records if r.control.get("verdict")]
+    if verdicts:
+        limit = {f"{verdicts[-1]['kind']}_s": float(verdicts[-1]["bound_s"])}
+        other = any(v["bound_s"] != verdicts[-1]["bound_s"] for v in verdicts)
+        return ((Bound("bound", path, over_s=over_s or 5.0, **limit), sinks),), other
+    raise FlowError(where, "it required no latency, so there is nothing to judge a policy by", "pass --bound MS")

@@ -1,0 +1,172 @@
+"""What is required of a flow reaches the policy of a live job, and what it decides takes effect at the next batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.control.decision import Decision
+from penstock.control.observation import Observation
+from penstock.errors import FlowError
+from penstock.observe.observer import ROWS
+from penstock.observe.record import BatchRecord
+from tests.engine.tools import RUNNING, expected_sums, parquet, rows, running_sum, static, stream
+
+
+def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A stage that waits: 0.5 ms a row."""
+    time.sleep(0.0005 * batch.num_rows)
+    return batch
+
+
+class Watching:
+    """Keeps what it is shown, and changes nothing; raises where told to."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.seen: list[Observation] = []
+        self.fails_at = fails_at
+
+    def decide(self, observed: Observation | None, current: Decision) -> Decision:
+        assert observed is not None
+        self.seen.append(observed)
+        if len(self.seen) == self.fails_at:
+            raise ValueError("a policy with a bug")
+        return current
+
+
+def live(spark: SparkSession, per_second: float, **farm: Any) -> tuple[ps.Flow, Any, Any]:
+    """A farm behind a live replay."""
+    flow = ps.Flow("live")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(per_second))
+    read = flow.read(source, name="quotes")
+    farm_stream = read.map(slow, name="farm", chunk=32, replicas=ps.elastic(1, 4), **farm)
+    farm_stream.write("memory", name="out")
+    return flow, read, farm_stream
+
+
+def until(job: Any, records: list[BatchRecord], enough: int, patience: float = 60.0) -> None:
+    end = time.monotonic() + patience
+    while len(records) < enough and time.monotonic() < end:
+        assert not job.await_end(0.05)
+    assert len(records) >= enough
+
+
+def test_a_policy_sees_rates_costs_and_latency(spark: SparkSession, tmp_path: Path) -> None:
+    flow, read, farm = live(spark, 400)
+    flow.require(
+        ps.Latency(read, farm, mean="2 s", over="1 s"), ps.Throughput(farm, at_least=100), ps.Cost(max_width=3)
+    )
+    policy, records = Watching(), list[BatchRecord]()
+    job = flow.start(spark, str(tmp_path / "ckpt"), policy, lifetime=0.4)
+    try:
+        job.on_batch(records.append)
+        until(job, records, 6)
+    finally:
+        job.stop()
+    seen = [observed for observed in policy.seen if ROWS in observed.operators][2:]
+    assert seen
+    for observed in seen:
+        view = observed.operators["farm"]
+        assert observed.micro_batch
+        assert observed.parallelism == spark.sparkContext.defaultParallelism
+        assert (view.lo, view.hi) == (1, 3), "no wider than the cost allows"
+        assert view.service_s == pytest.approx(0.0005, rel=1.0)
+        assert observed.target_per_s == {"farm": 100.0}
+        assert observed.bounds[0].name == "quotes->farm"
+        assert observed.bounds[0].operators == (ROWS, "farm")
+    measured = [observed.latency["quotes->farm"] for observed in seen if "quotes->farm" in observed.latency]
+    assert measured
+    assert all(0.0 < mean <= p95 <= p99 <= most for mean, p95, p99, most in measured)
+    total = sum(observed.operators[ROWS].arrivals_per_s for observed in seen) / len(seen)
+    assert total == pytest.approx(400, rel=0.2)
+
+
+def test_the_default_policy_keeps_what_is_required_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    """A generous bound lets batches live long; a load that one task cannot serve makes the farm wider."""
+    flow, read, farm = live(spark, 3000)
+    flow.require(ps.Latency(read, farm, mean="6 s", over="2 s"))
+    records: list[BatchRecord] = []
+    job = flow.start(spark, str(tmp_path / "ckpt"))
+    try:
+        job.on_batch(records.append)
+        end = time.monotonic() + 60.0
+        while time.monotonic() < end and not any(r.decision["widths"]["farm"] > 1 for r in records):
+            assert not job.await_end(0.05)
+        assert any(r.decision["widths"]["farm"] > 1 for r in records)
+        job.require(ps.Cost(max_width=1))
+        enough = len(records) + 3
+        until(job, records, enough)
+        assert records[-1].decision["widths"]["farm"] == 1, "a requirement changes on the live job"
+    finally:
+        job.stop()
+    reasons = [record.control["reason"] for record in records if "reason" in record.control]
+    assert any("farm 1 -> " in reason for reason in reasons)
+    assert any("verdict" in record.control for record in records)
+    assert any(record.control.get("outcome") for record in records), "predictions are held against what happened"
+
+
+def test_a_policy_that_raises_changes_nothing_and_is_named(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = ps.Flow("raising")
+    read = flow.read(stream(spark, 2000))
+    read.stateful(running_sum, name="sums", **RUNNING).write("parquet", path=str(tmp_path / "out"), name="out")
+    records: list[BatchRecord] = []
+    with caplog.at_level(logging.WARNING, logger="penstock"):
+        job = flow.start(spark, str(tmp_path / "ckpt"), Watching(fails_at=2), available_now=True)
+        job.on_batch(records.append)
+        try:
+            assert job.await_end(60)
+        finally:
+            job.stop()
+    assert "a policy with a bug" in caplog.text
+    assert job.host.controller.errors == 1
+    assert any("a policy with a bug" in record.control.get("error", "") for record in records)
+    after, _ = expected_sums(static(spark, 2000).toArrow())
+    written = parquet(tmp_path / "out").to_pylist()
+    assert len(written) == 2000
+    assert {row["i"]: row["so_far"] for row in written} == after
+
+
+def test_policies_go_by_name_and_decide_every_interval(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Flow("named")
+    read = flow.read(stream(spark, 1000))
+    farm = read.map(slow, name="farm", replicas=ps.elastic(1, 4))
+    farm.write("memory", name="out")
+    flow.require(ps.Latency(read, farm, p95="1 s", over="2 s"))
+    job = flow.start(spark, str(tmp_path / "ckpt"), "utilisation", available_now=True)
+    try:
+        assert job.await_end(60)
+    finally:
+        job.stop()
+    assert job.host.controller.interval_s == 2.0
+    assert sorted(job.memory("out").column("i").to_pylist()) == list(range(1000))
+
+
+def test_requirements_that_do_not_fit_the_flow_are_refused(spark: SparkSession) -> None:
+    flow, read, farm = live(spark, 10)
+    _, other_read, _ = live(spark, 10)
+    with pytest.raises(FlowError, match="'quotes' is a stream of another flow"):
+        flow.require(ps.Latency(other_read, farm, mean="1 s"))
+    with pytest.raises(FlowError, match="no path leads from 'farm' to 'quotes'"):
+        flow.require(ps.Latency(farm, read, mean="1 s"))
+    with pytest.raises(FlowError, match="nothing behind 'lonely' is written"):
+        flow.require(ps.Latency(read, read.map(slow, name="lonely"), mean="1 s"))
+    with pytest.raises(FlowError, match="it can require a Latency, a Throughput or a Cost, got str"):
+        flow.require("fast")  # type: ignore[arg-type]
+    with pytest.raises(FlowError, match="mean must be more than zero"):
+        ps.Latency(read, farm, mean="0 s")
+    for rate in (0, -1, float("nan"), "many"):
+        with pytest.raises(FlowError, match="at_least must be a rate above 0"):
+            ps.Throughput(farm, at_least=rate)  # type: ignore[arg-type]
+    with pytest.raises(FlowError, match="max_width must be a whole number"):
+        ps.Cost(max_width=0)
+    flow.require(ps.Latency(read, farm, mean="1 s")).require(ps.Latency(read, farm, mean="2 s"))
+    assert [requirement.mean_s for requirement in flow.requirements] == [2.0], "the later replaces the earlier"  # type: ignore[union-attr]
