@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 KILLS ?= 50
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format torture bench-engine bench-windows lock clean
+.PHONY: help setup demo test check format torture bench-engine bench-windows bench-adaptive lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
@@ -43,6 +43,10 @@ bench-engine: setup ## measure the engine; figures go to out/bench-engine.json
 bench-windows: setup ## measure windows against their peers; figures go to out/bench-windows.json
 	@mkdir -p out
 	@$(BIN)/penstock bench windows --json out/bench-windows.json
+
+bench-adaptive: setup ## hold a latency live while the load changes; figures go to out/bench-adaptive.json
+	@mkdir -p out
+	@$(BIN)/penstock bench adaptive --json out/bench-adaptive.json
 
 lock: setup ## resolve requirements.lock anew (UPGRADE=1 takes the newest allowed versions)
 	@bash scripts/lock.sh $(if $(UPGRADE),--upgrade)

@@ -84,7 +84,7 @@ def state(
 
 @app.command()
 def demo(
-    seconds: Annotated[float, typer.Option(help="How long it runs.")] = 16.0,
+    seconds: Annotated[float, typer.Option(help="How long it runs.")] = 21.0,
     out: Annotated[str | None, typer.Option(help="Directory for its results; left out: a temporary one.")] = None,
 ) -> None:
     """A stream, a latency it must keep, and a load that changes."""

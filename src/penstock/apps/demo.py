@@ -1,7 +1,8 @@
-"""The demonstration: market quotes whose rate doubles halfway, cleaned, scored by a farm, summed, averaged by windows.
+"""The demonstration: market quotes whose rate doubles and falls again, with a hot symbol that moves, under a latency.
 
-It shows what a job does while it runs, then its report, and at the end checks every row of the output against a
-plain NumPy computation of the same quotes.
+They are cleaned, scored by a farm, summed and averaged by windows; the latency is stated, and Penstock keeps it: it
+shows rate, latency and every decision with its reason while the job runs, then the report, and at the end it checks
+every row of the output against a plain NumPy computation of the same quotes.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import penstock as ps
 from penstock.observe.live import LiveView
 from penstock.observe.record import BatchRecord
 
-RATE = 4000  # quotes per second in the first half; twice that in the second
-SYMBOLS = ps.sources.zipf(500, 1.059)
+RATE = 4000  # quotes per second in the first third; twice that in the second, half in the last
+BOUND = "2 s"  # from a quote's arrival to its total being visible, on average over any five seconds
+SYMBOLS = ps.sources.hot(500, share=0.3, every_s=8.0)
 WINDOWS_PER_QUOTE = 10  # size / slide of the window
 OUTCOMES = np.exp(np.linspace(-0.5, 0.5, 256))  # by what a price is multiplied in a year ...
 CHANCES = np.hanning(256) / np.hanning(256).sum()  # ... and how likely that is
@@ -63,7 +65,7 @@ def build(stream: Any, folder: Path, written: dict[int, int]) -> ps.Flow:
     flow = ps.Flow("demo")
     read = flow.read(stream, time="scheduled", name="quotes")
     marks = read.filter(usable).map(
-        score, schema="id bigint, symbol bigint, score double", replicas=2, ordered=True
+        score, schema="id bigint, symbol bigint, score double", replicas=ps.elastic(1, 2), ordered=True
     )  # fmt: skip
     sums = marks.stateful(
         add_up, schema="id bigint, symbol bigint, score double, total double", state_schema="total double, n bigint",
@@ -75,7 +77,7 @@ def build(stream: Any, folder: Path, written: dict[int, int]) -> ps.Flow:
     )
     bars.aggregate(mean=ps.mean("price"), n=ps.count()).write("parquet", path=str(folder / "bars"))
     sums.write("function", fn=lambda table, batch: written.update({batch: table.num_rows}))
-    return flow
+    return flow.require(ps.Latency(read, sums, mean=BOUND, over="5 s"))
 
 
 def verdict(stream: Any, processed: int, folder: Path, written: dict[int, int]) -> tuple[bool, str]:
@@ -117,7 +119,7 @@ def stderr_to(path: Path) -> Iterator[None]:
         os.close(log)
 
 
-def main(seconds: float = 16.0, out: str | None = None) -> int:
+def main(seconds: float = 21.0, out: str | None = None) -> int:
     """Run for about `seconds`, results under `out` (a temporary folder if left out); 0 if they are right."""
     began, code, written = time.monotonic(), 0, dict[int, int]()
     print("starting Spark (about 10 s) ...", flush=True)
@@ -131,10 +133,13 @@ def main(seconds: float = 16.0, out: str | None = None) -> int:
     few = ps.sources.replay(spark, quotes, **columns, schedule=ps.sources.constant(RATE), total=2000, start=0)
     warm = folder / "warm-up"
     build(few, warm, {}).start(spark, str(warm / "checkpoint"), available_now=True).await_end()
-    load = ps.sources.constant(RATE, seconds / 2).then(ps.sources.constant(2 * RATE, seconds / 2))
+    third = seconds / 3
+    load = ps.sources.constant(RATE, third).then(ps.sources.constant(2 * RATE, third))
+    load = load.then(ps.sources.constant(RATE / 2, third))
     stream = ps.sources.replay(spark, quotes, **columns, schedule=load, max_seconds=5.0)
     flow, due, processed = build(stream, folder, written), int(load.rows), 0
-    print(f"\n{flow.explain()}\n\n{RATE:,} quotes/s for {seconds / 2:g} s, then {2 * RATE:,}; Ctrl-C stops", flush=True)
+    told = f"{RATE:,} quotes/s for {third:g} s, then {2 * RATE:,}, then {RATE // 2:,}; a mean of {BOUND} is required"
+    print(f"\n{flow.explain()}\n\n{told}; Ctrl-C stops", flush=True)
 
     def watch(record: BatchRecord) -> None:
         nonlocal processed

@@ -114,7 +114,19 @@ def _figures(last: BatchRecord, report: Report) -> list[str]:
         f"backlog {number(last.backlog)} rows",
         f"latency p50/p95/p99 {quantiles} ms",
         f"trigger {number(report.cycle_median_ms)} ms",
+        *_control(last),
     ]
+
+
+def _control(last: BatchRecord) -> list[str]:
+    """The bounds in force, how long batches live, and the last decision with its reason."""
+    words = []
+    for bound in last.control.get("bounds", ()):
+        limits = ((kind, bound.get(f"{kind}_s")) for kind in ("mean", "p95", "p99"))
+        words += [f"{kind} at most {limit * 1e3:.0f} ms" for kind, limit in limits if limit]
+    if words:
+        words.append(f"lifetime {last.decision.get('lifetime_s', 0.0) * 1e3:.0f} ms")
+    return words + ([f"decided: {last.control['reason']}"] if "reason" in last.control else [])
 
 
 def _operators(report: Report) -> Table:

@@ -67,6 +67,23 @@ def to_text(report: Report, width: int) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip()
 
 
+def _promises(report: Report) -> list[Text]:
+    """A line per bound, where a row's time goes, and what would help."""
+    lines = []
+    for promise in report.promises:
+        lines.append(promise.line())
+        if promise.parts_ms:
+            parts = ", ".join(f"{name} {value:.0f} ms" for name, value in promise.parts_ms.items() if value >= 0.5)
+            lines.append(f"  a row's time, as modelled: {parts}")
+        if promise.predicted_off_by is not None:
+            lines.append(f"  predictions of the next batch's mean were off by {100 * promise.predicted_off_by:.1f} %")
+        if promise.advice:
+            lines.append(f"  {promise.advice}")
+    if report.policy_errors:
+        lines.append(f"the policy raised {report.policy_errors} times; the last decision stayed")
+    return [Text(line) for line in lines]
+
+
 def render(report: Report) -> Group:
     """The report as something rich can print.
 
@@ -77,6 +94,8 @@ def render(report: Report) -> Group:
     if report.batches == 0:
         return Group(Text("Penstock report: nothing measured yet (no batch has ended, or none in the time asked for)."))
     blocks: list[RenderableType] = [_header(report), _overall(report)]
+    if report.promises or report.policy_errors:
+        blocks += [Text("\nWhat was required"), *_promises(report)]
     if report.latency.rows:
         blocks += [Text(f"Latency, {_FROM.get(report.latency_from, report.latency_from)}"), _latency(report)]
     else:

@@ -22,6 +22,7 @@ from rich.console import Group
 
 from penstock.control.histogram import LogHistogram
 from penstock.control.moments import Moments
+from penstock.observe.promise import PromiseReport, promises
 from penstock.observe.record import PARTS, BatchRecord, OperatorStats, mark_superseded
 from penstock.observe.render import render, to_text
 
@@ -138,6 +139,8 @@ class Report:
     parts: tuple[PartReport, ...]
     operators: tuple[OperatorReport, ...]
     width_changes: int
+    promises: tuple[PromiseReport, ...] = ()  # what was required, and whether it was kept
+    policy_errors: int = 0  # times the policy raised, and the last decision stayed
 
     @staticmethod
     def of(records: Iterable[BatchRecord], last: float | None = None) -> Report:
@@ -188,6 +191,8 @@ class Report:
             parts=_parts(counted),
             operators=operators,
             width_changes=sum(o.width_changes for o in operators),
+            promises=promises(counted),
+            policy_errors=sum("error" in r.control for r in counted),
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -204,6 +204,20 @@ def test_another_policy_is_predicted_from_the_run_of_one() -> None:
             assert guess.mean_s == pytest.approx(truth.mean_s, rel=0.15)
 
 
+def test_a_static_set_up_is_replayed_as_it_was_whatever_its_policy_is_called() -> None:
+    class Fixed:
+        def decide(self, observed: Any, current: Decision) -> Decision:
+            return Decision({"score": 3}, 0.4)
+
+    records = a_run(Fixed())
+    model = recorded([replace(records[0], decision={"widths": {"score": 1}, "lifetime_s": 0.0}), *records[1:]])
+    assert own_policy(model) == "static"
+    assert (dict(model.start.widths), model.start.lifetime_s) == ({"score": 3}, 0.4)
+    live, again = (judged(r, model.bounds, label="", policy="") for r in (records, replayed(model, Static(), seed=1)))
+    assert again.fulfilled == pytest.approx(live.fulfilled, abs=0.05)
+    assert again.mean_s == pytest.approx(live.mean_s, rel=0.1)
+
+
 def test_a_seed_decides_the_replay_and_the_books_are_checked() -> None:
     model = recorded(adaptive_run())
     one, same, other = (replayed(model, Adaptive(), seed=s) for s in (1, 1, 2))

@@ -91,7 +91,7 @@ def main(
     names = [own_policy(model, where)] if policy is None else [name.strip() for name in policy.split(",")]
     policies = [(name, registry.make(name)) for name in names]  # a wrong name is refused before anything is run
     since = model.records[0].started + skip_s
-    own = _name_of(model.policy) or model.policy
+    own = _name_of(model.policy) or model.policy or "no policy"
     live = judged(model.records, model.bounds, label="measured", policy=own, since=since)
     if live.fulfilled is None:
         rule = f"nothing became visible after the first {skip_s:g} s"
@@ -125,8 +125,8 @@ def records_of(checkpoint: str | Path) -> list[BatchRecord]:
 
 
 def own_policy(model: Recorded, where: str = "run") -> str:
-    """The registry's name of the policy that a run had."""
-    name = _name_of(model.policy)
+    """The registry's name of the policy that a run had; one that never changed anything is `static`."""
+    name = _name_of(model.policy) or ("static" if model.static else None)
     if name is None:
         rule = f"its policy, {model.policy or 'none'}, is none of the library's"
         raise FlowError(where, rule, "pass --policy; known are " + ", ".join(registry.names()))

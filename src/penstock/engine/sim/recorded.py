@@ -97,6 +97,7 @@ class Recorded:
     from_cut: bool  # latency was measured from the cut, not from arrival
     due_known: bool  # the source says what has fallen due
     start: Decision
+    static: bool  # it was never changed, the first batches aside
     limits: Mapping[str, tuple[int, int]]
     slots: int
     bounds: tuple[tuple[Bound, tuple[str, ...]], ...]  # each with the sinks where it is measured
@@ -146,6 +147,7 @@ def recorded(
         from_cut=origin == {"cut"},
         due_known=all(r.due is not None for r in kept),
         start=_start(kept),
+        static=_stayed(kept),
         limits=_limits(kept),
         slots=_slots(kept),
         bounds=bounds,
@@ -321,13 +323,21 @@ def _mean_arrivals(
 
 
 def _start(records: Sequence[BatchRecord]) -> Decision:
-    """What the run began with; a cap of the source itself shows where batches of one size leave rows behind."""
-    decision = records[0].decision
+    """What the run began with, or, if it stayed with something from its third batch on, that.
+
+    A cap of the source itself shows where batches of one size leave rows behind.
+    """
+    decision = (records[2] if _stayed(records) else records[0]).decision
     cap = decision.get("row_cap")
     left_some = {record.rows_in for record in records if record.backlog}
     if cap is None and len(left_some) == 1 and max(r.rows_in for r in records) in left_some:
         cap = left_some.pop()
     return Decision(dict(decision.get("widths", {})), float(decision.get("lifetime_s", 0.0)), cap)
+
+
+def _stayed(records: Sequence[BatchRecord]) -> bool:
+    """Whether one decision held all the time: a static set-up, whatever its policy is called."""
+    return all(record.decision == records[2].decision for record in records[2:])
 
 
 def _noted(records: Sequence[BatchRecord]) -> list[Mapping[str, Any]]:

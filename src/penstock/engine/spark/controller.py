@@ -250,8 +250,8 @@ def _load(seen: Observation | None) -> str:
     for bound in seen.bounds:
         if bound.name in seen.latency:
             found: Mapping[str, float] = dict(zip(("mean", "p95", "p99"), seen.latency[bound.name][:3], strict=True))
-            stated = {"mean": bound.mean_s, "p95": bound.p95_s, "p99": bound.p99_s}
-            words += [f"{kind} {_ms(found[kind])} of {_ms(limit)}" for kind, limit in stated.items() if limit]
+            limits = {"mean": bound.mean_s, "p95": bound.p95_s, "p99": bound.p99_s}
+            words += [f"{kind} {_ms(found[kind])} of {_ms(limit)}" for kind, limit in limits.items() if limit]
     return ", ".join(words)
 
 
