@@ -157,6 +157,8 @@ def test_the_rows_of_some_groups_are_found_in_sorted_and_unsorted_logs(ordered: 
         pieces = of_groups(table, wanted)
         rows = wanted[group_of(hashes_of(table), GROUPS)]
         assert [x for piece in pieces for x in piece.column("x").to_pylist()] == np.flatnonzero(rows).tolist()
+        if ordered and share:  # what a task wrote it reads in one piece, though its groups are not neighbours
+            assert len(of_groups(table.filter(pa.array(rows)), wanted)) == 1
 
 
 def test_runs_of_rows_are_moved_as_gathers_would_move_them(monkeypatch: pytest.MonkeyPatch) -> None:

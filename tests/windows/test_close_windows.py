@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.windows import panes
 from penstock.windows.aggregates import AggregateOverflow, bind, count
 from penstock.windows.aggregates import sum as total
 from penstock.windows.oracle import Oracle
@@ -317,3 +318,15 @@ def test_panes_far_apart_do_not_overflow_the_sort() -> None:
 def test_specs_and_outputs_travel() -> None:
     spec = Time("10 s", slide="1 s", lateness="2 s")
     assert pickle.loads(pickle.dumps((spec, OUTPUTS))) == (spec, OUTPUTS)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(spec=specs(), feed=batches(), watermark=st.integers(-80, 200), piece=st.sampled_from([0, 10**9]))
+def test_a_log_in_pieces_closes_as_one(spec: Time, feed: list[list[ROW]], watermark: int, piece: int) -> None:
+    """Pieces are looked at one by one where they are long, and all together where they are short."""
+    log = concat([lift(rows, spec) for rows in feed])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(panes, "_WORTH_A_PIECE", piece)
+        found = close_windows(log, ["key"], spec, OUTPUTS, watermark - 40, watermark)
+    whole = close_windows(log.combine_chunks(), ["key"], spec, OUTPUTS, watermark - 40, watermark)
+    assert repr(found.to_pylist()) == repr(whole.to_pylist())  # NaN as well

@@ -77,9 +77,9 @@ def arrange(table: pa.Table, key_slots: Longs, order_columns: Sequence[str]) -> 
     >>> arrange(rows, np.array([0, 0, 0, 1]), [])
     array([0, 1, 2, 3])
     """
-    order, group = _refine(np.arange(table.num_rows), np.zeros(table.num_rows, dtype=np.int64), key_slots)
     if not order_columns:
-        return order
+        return _by_slot(key_slots)
+    order, group = _refine(np.arange(table.num_rows), np.zeros(table.num_rows, dtype=np.int64), key_slots)
     rest = [name for name in table.column_names if name not in set(order_columns)]
     rest.sort(key=lambda name: pa.types.is_nested(table.schema.field(name).type))  # stable
     for name in (*order_columns, *rest):
@@ -91,6 +91,12 @@ def arrange(table: pa.Table, key_slots: Longs, order_columns: Sequence[str]) -> 
         codes = _codes(column if len(rows) == table.num_rows and _straight(rows) else column.take(pa.array(rows)))
         order[tied], group = _resolve(rows, group, tied, codes)
     return order
+
+
+def _by_slot(slots: Longs) -> Longs:
+    """Sort rows by slot alone; slots count from 0, and below 2**16 a radix sort does it."""
+    few = len(slots) and int(slots.max()) < 2**16
+    return np.argsort(slots.astype(np.uint16) if few else slots, kind="stable")
 
 
 def _straight(rows: Longs) -> bool:

@@ -42,6 +42,7 @@ PANE = "_ps_pane"
 START, END = "_ps_start", "_ps_end"
 
 _FEW_RUNS = 32
+_WORTH_A_PIECE = 4096  # rows of a chunk from which it is looked at alone
 
 
 # --- the log ---------------------------------------------------------------------------------------------------------
@@ -261,6 +262,13 @@ def _rows_of(panes: pa.Table, spec: Time, lo: int, hi: int) -> pa.Table:
     if lo > hi:
         return panes.slice(0, 0)
     least, beyond = lo * spec.panes_per_slide, hi * spec.panes_per_slide + spec.panes_per_window
+    if panes.num_rows < _WORTH_A_PIECE * panes.column(PANE).num_chunks:
+        return _within(panes, least, beyond)
+    # Segments of a log are often needed as a whole, or hardly at all: piece by piece, only the latter are copied.
+    return pa.concat_tables([_within(pa.table(piece), least, beyond) for piece in panes.to_batches()])
+
+
+def _within(panes: pa.Table, least: int, beyond: int) -> pa.Table:
     pane, rows = _numbers(panes, PANE), _numbers(panes, ROWS.name)
     keep = (pane >= least) & (pane < beyond) & (rows > 0)
     return panes if keep.all() else panes.filter(pa.array(keep))

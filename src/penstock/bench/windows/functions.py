@@ -81,16 +81,20 @@ def closed_windows(
 
 # -- thesis 000's reference aggregate: F = H(G(pane 1), ..., G(pane r)), costly per tuple ----------------------------
 
-PASSES = 480  # of a function of some 15 ns: G costs about 1500 us per 200 tuples, as in the thesis
+POINTS = np.arange(640.0)  # arctan takes some 11 ns, so that G costs about 1500 us per 200 tuples, as in the thesis
+PIECE = 40  # tuples whose points fit a cache: a tuple costs the same in a pane of 200 as in a window of 1000
 STATISTIC = "statistic double"
 
 
 def statistic(values: Floats) -> float:
-    """A sum over tuples of something dear, so that computing a tuple in five windows shows."""
-    turned = values
-    for number in range(PASSES):
-        turned = np.arctan(turned + number)
-    return float(turned.sum())
+    """A sum over tuples of something dear, so that computing a tuple in five windows shows.
+
+    >>> one = statistic(np.array([3.0]))
+    >>> round(statistic(np.array([3.0] * 100)) / one, 6)
+    100.0
+    """
+    pieces = (values[lo : lo + PIECE, None] for lo in range(0, len(values), PIECE))
+    return sum(float(np.arctan(piece + POINTS).sum()) for piece in pieces)
 
 
 def whole(window: Any) -> dict[str, float]:

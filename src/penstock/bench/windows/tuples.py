@@ -148,9 +148,9 @@ def statistic_equal(found: pa.Table, files: Files) -> bool:
     """Whether these are the statistics of tuples 200 (i - 1) + 1 .. 200 (i - 1) + 1000 of each key, to 1e-9."""
     rows = pq.read_table(files.folder, columns=["k", "v"])
     key, values = rows.column("k").to_numpy(), rows.column("v").to_numpy()
-    turned = values.copy()
-    for number in range(functions.PASSES):
-        turned = np.arctan(turned + number)
+    turned = np.zeros(len(values))
+    for point in functions.POINTS:
+        turned += np.arctan(values + point)
     wanted: dict[tuple[int, int], float] = {}
     for each in np.unique(key):
         running = np.concatenate([[0.0], np.cumsum(turned[key == each])])

@@ -35,7 +35,11 @@ def of_groups(table: pa.Table, wanted: npt.NDArray[np.bool_]) -> list[pa.Table]:
     if not (hashes[1:] >= hashes[:-1]).all():
         return [table.filter(pa.array(wanted[group_of(hashes, len(wanted))]))]
     edges = np.searchsorted(group_of(hashes, len(wanted)), np.arange(len(wanted) + 1))
-    return [table.slice(edges[g], edges[g + 1] - edges[g]) for g in np.flatnonzero(wanted) if edges[g] < edges[g + 1]]
+    wanted = wanted & (edges[:-1] < edges[1:])
+    begin, end = edges[:-1][wanted], edges[1:][wanted]
+    apart = begin[1:] > end[:-1]  # groups between two pieces that have no rows here do not part them
+    first, last = np.append(True, apart)[: len(begin)], np.append(apart, True)[: len(end)]
+    return [table.slice(a, b - a) for a, b in zip(begin[first].tolist(), end[last].tolist(), strict=True)]
 
 
 @dataclass

@@ -15,7 +15,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from penstock.engine.spark.session import settings
+
 MOST_PARTITIONS = 8  # a group has at most so many rows; with more, Spark's second half pays
+# With many groups the small map in front of the large one is soon full, and then only in the way.
+ONE_MAP = {"spark.sql.codegen.aggregate.map.twolevel.enabled": "false"}
 PLAIN = frozenset({"count", "sum", "min", "max"})  # what is carried between the halves is the value itself
 
 
@@ -32,11 +36,14 @@ def map_side(grouped: DataFrame, columns: list[str], aggregates: int) -> DataFra
     half = exchange.child()
     if not _is_plain(half, len(columns), aggregates):
         return None
-    rows = half.execute()
+    spark, schema = grouped.sparkSession, grouped._jdf.schema()
+    if list(schema.fieldNames()) != columns:
+        return None
+    with settings(spark, ONE_MAP):
+        rows = half.execute()
     if rows.getNumPartitions() > MOST_PARTITIONS:
         return None
-    spark = grouped.sparkSession
-    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, half.schema(), False), spark).toDF(*columns)
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
 
 
 def _is_plain(half: Any, columns: int, aggregates: int) -> bool:

@@ -76,6 +76,7 @@ def batch_record(flow: Flow, plan: Plan, measured: Measured) -> BatchRecord:
             "widths": dict(measured.decision.widths),
             "lifetime_s": measured.decision.lifetime_s,
             "row_cap": measured.decision.row_cap,
+            "cut_rows": measured.decision.cut_rows,
         },
         watermark=min(watermarks, default=None),
         replayed=measured.replayed,

@@ -50,8 +50,7 @@ class PaneHead:
         counters.service.append(spent)
         for result in results:
             counters.rows_out += result.num_rows
-            ends, rows = np.unique(result.column(END).to_numpy(), return_counts=True)
-            task.extra.setdefault("closed", {})[self.operator] = [ends.tolist(), rows.tolist()]
+            task.extra.setdefault("closed", {})[self.operator] = self._rows_by_end(result)
             task.emit(self.operator, self._finish(result, spent, task), task.partition << CHUNK_BITS)
             yield
 
@@ -64,18 +63,13 @@ class PaneHead:
         """
         if table is None:
             return None
-        keep = pc.is_valid(table.column(PANE))
-        missed = pc.invert(keep)
-        if closed is not None:
-            pane = pc.fill_null(table.column(PANE), 0).to_numpy()
-            is_open = self.spec.end_of(self.spec.last_window_of_pane(pane)) > closed
-            first = self.spec.first_window_of_pane(pane)
-            late = (first <= self.spec.last_closed(closed)) & (first <= self.spec.last_window_of_pane(pane))
-            missed = pc.or_(missed, pa.array(late))
-            keep = pc.and_(keep, pa.array(is_open))
-        panes = table.filter(keep)
+        if PANE not in table.column_names:
+            stamps = table.column("_ps_max").combine_chunks()
+            pane = self.spec.pane_of(pc.fill_null(stamps, 0).to_numpy())
+            table = table.append_column(PANE, pa.array(pane, mask=stamps.is_null().to_numpy(zero_copy_only=False)))
+        panes, missed = self._sort_out(table, closed)
         seen: dict[str, Any] = {
-            "late": int(pc.sum(table.filter(missed).column("_ps_rows")).as_py() or 0),
+            "late": int(pc.sum(missed.column("_ps_rows")).as_py() or 0) if missed is not None else 0,
             "max_event": pc.max(table.column("_ps_max")).as_py(),
         }
         counters.rows_in += int(pc.sum(table.column("_ps_rows")).as_py() or 0)
@@ -89,6 +83,29 @@ class PaneHead:
         # Nullable, whatever Spark says of this batch: logs of different batches are joined.
         fresh = pa.table({name: panes.column(name) for name in names})
         return fresh if task.folder is None else compact(fresh, self.key, self.outputs)
+
+    def _sort_out(self, table: pa.Table, closed: int | None) -> tuple[pa.Table, pa.Table | None]:
+        """Return the rows of panes with an open window, and those that missed one; None if all came in time."""
+        spec, stamps = self.spec, table.column(PANE)
+        if not stamps.null_count and (closed is None or self._in_time(table, closed)):
+            return table, None
+        keep = pc.is_valid(stamps)
+        missed = pc.invert(keep)
+        if closed is not None:
+            pane = pc.fill_null(stamps, 0).to_numpy()
+            first, last = spec.first_window_of_pane(pane), spec.last_window_of_pane(pane)
+            late = (first <= spec.last_closed(closed)) & (first <= last)
+            missed = pc.or_(missed, pa.array(late))
+            keep = pc.and_(keep, pa.array(last > spec.last_closed(closed)))
+        return table.filter(keep), table.filter(missed)
+
+    def _in_time(self, table: pa.Table, closed: int) -> bool:
+        """Tell whether all windows of all panes are open: they ascend with the panes, so the least pane says it."""
+        bounds = pane_bounds(table)
+        if bounds is None:
+            return True
+        first, last = self.spec.first_window_of_pane(bounds[0]), self.spec.last_window_of_pane(bounds[0])
+        return min(first, last) > self.spec.last_closed(closed)
 
     def _close(self, fresh: pa.Table | None, clock: Clock, task: TaskRun) -> list[pa.Table]:
         """Close the windows whose end was passed, over the log and the batch's panes."""
@@ -115,6 +132,17 @@ class PaneHead:
             table = live(table, self.spec, clock.upto).combine_chunks()
         bounds = pane_bounds(table) if table is not None else None
         log.write(table, counters, bounds or (0, 0), whole=whole)
+
+    def _rows_by_end(self, result: pa.Table) -> list[list[int]]:
+        """Return the ends of the closed windows, and how many results each has."""
+        ends = result.column(END).to_numpy()
+        least, slide = int(ends.min()), self.spec.slide_us
+        if (int(ends.max()) - least) // slide > len(ends):  # far apart: a table of all ends would be mostly empty
+            there, rows = np.unique(ends, return_counts=True)
+            return [there.tolist(), rows.tolist()]
+        counts = np.bincount((ends - least) // slide)  # all ends lie on one grid: no sort is needed
+        which = np.flatnonzero(counts)
+        return [(which * slide + least).tolist(), counts[which].tolist()]
 
     def _finish(self, result: pa.Table, spent: float, task: TaskRun) -> pa.RecordBatch:
         """Return results in their public form: key columns, window struct, outputs."""
