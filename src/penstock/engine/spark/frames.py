@@ -72,13 +72,14 @@ class PythonStage:
 
         kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
         self._udf: Any = pandas_udf(run, returnType=schema, functionType=kind)  # type: ignore[call-overload]
-        self._column: Any = None
+        self._calls: dict[tuple[str, ...], Any] = {}
 
     def apply(self, frame: DataFrame) -> DataFrame:
-        """Return the frame behind this stage; its columns are the same in every batch."""
-        if self._column is None:
-            self._column = self._udf(*[F.col(quoted(name)) for name in frame.columns])._jc
-        return DataFrame(frame._jdf.mapInArrow(self._column, False, None), frame.sparkSession)
+        """Return the frame behind this stage; its columns are the same in nearly every batch."""
+        names = tuple(frame.columns)
+        if names not in self._calls:
+            self._calls[names] = self._udf(*[F.col(quoted(name)) for name in names])._jc
+        return DataFrame(frame._jdf.mapInArrow(self._calls[names], False, None), frame.sparkSession)
 
 
 def onward_schema(schema: StructType) -> StructType:
@@ -226,7 +227,8 @@ def pane_exchange(
     if many_panes and not alone:
         grouped = frame.groupBy(*keys, sql(pane)).agg(*named)
         half = map_side(grouped, [*node.key, PANE, *measures], len(measures))
-        if half is not None:
-            return half.select("*", hashed).repartitionById(width, sql(route_text(width, route)))
+        if half is not None:  # the pane need not cross over: the greatest event time in it says which it is
+            sent = [*keys, *(sql(quoted(name)) for name in measures), hashed]
+            return half.select(*sent).repartitionById(width, sql(route_text(width, route)))
     grouped = frame.groupBy(*keys, sql(pane)).agg(hashed, *named)
     return grouped if alone else grouped.repartitionById(width, sql(route_text(width, route)))
