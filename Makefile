@@ -8,7 +8,7 @@ KILLS ?= 50
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do \
-		printf '  %-14s%s\n' "$$name" "$$text"; done
+		printf '  %-16s%s\n' "$$name" "$$text"; done
 
 setup: $(VENV)/.java ## make .venv, install the pinned dependencies, find (or install) Java 17+
 

@@ -90,8 +90,8 @@ def test_a_policy_sees_rates_costs_and_latency(spark: SparkSession, tmp_path: Pa
 
 def test_the_default_policy_keeps_what_is_required_and_says_why(spark: SparkSession, tmp_path: Path) -> None:
     """A generous bound lets batches live long; a load that one task cannot serve makes the farm wider."""
-    flow, read, farm = live(spark, 3000)
-    flow.require(ps.Latency(read, farm, mean="6 s", over="2 s"))
+    flow, read, farm = live(spark, 2500)
+    flow.require(ps.Latency(read, farm, mean="2 s", over="2 s"))
     records: list[BatchRecord] = []
     job = flow.start(spark, str(tmp_path / "ckpt"))
     try:
@@ -101,7 +101,7 @@ def test_the_default_policy_keeps_what_is_required_and_says_why(spark: SparkSess
             assert not job.await_end(0.05)
         assert any(r.decision["widths"]["farm"] > 1 for r in records)
         job.require(ps.Cost(max_width=1))
-        enough = len(records) + 3
+        enough = len(records) + 2
         until(job, records, enough)
         assert records[-1].decision["widths"]["farm"] == 1, "a requirement changes on the live job"
     finally:

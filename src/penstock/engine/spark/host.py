@@ -373,7 +373,9 @@ class Host:
                 write_limits(spec.control, max_rows=rows, max_seconds=spec.limits.max_seconds)
 
     def _wait(self, measured: Measured) -> None:
-        """Wait the batch lifetime out, from cut to cut; stop() ends the wait."""
+        """Wait the batch lifetime out, from cut to cut; stop() ends the wait. What is to be drained does not wait."""
+        if not self.may_idle:
+            return
         with measured.part("wait"):
             end = measured.begun + self.decision.lifetime_s
             while (left := end - time.monotonic()) > 0 and not self._enough_wait(measured):
