@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.control.decision import Decision, Policy
+from penstock.control.decision import Decision, Policy, Static
 from penstock.control.limiter import Limiter
 from penstock.control.models.predictions import PredictionLog
 from penstock.control.observation import Bound, Observation
@@ -64,6 +64,8 @@ class Controller:
         self, record: BatchRecord, cut_s: float, now_s: float, next_cut_s: float, arrived: int | None, current: Decision
     ) -> tuple[Decision, dict[str, Any]]:
         """Take a batch in; what the next one runs with, and the note for the record."""
+        if isinstance(self.policy, Static):  # nothing to decide: what a policy would see is not worked out
+            return current, {}
         self.observer.add(record, cut_s)
         note = self._outcome(record)
         if self._looked_s is not None and now_s - self._looked_s < self.interval_s:
