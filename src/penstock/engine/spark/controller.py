@@ -64,7 +64,7 @@ class Controller:
         self, record: BatchRecord, cut_s: float, now_s: float, next_cut_s: float, arrived: int | None, current: Decision
     ) -> tuple[Decision, dict[str, Any]]:
         """Take a batch in; what the next one runs with, and the note for the record."""
-        if isinstance(self.policy, Static):  # nothing to decide: what a policy would see is not worked out
+        if isinstance(self.policy, Static) and not self.requirements:  # nothing to decide, nothing to judge
             return current, {}
         self.observer.add(record, cut_s)
         note = self._outcome(record)
