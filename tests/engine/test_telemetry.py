@@ -51,7 +51,8 @@ def test_counts_latency_and_parts(spark: SparkSession, tmp_path: Path, capsys: p
     assert first.count == 200
     # Row 0 was due at start, row 199 two seconds later: the spread of latencies is the spread of due times.
     assert first.max is not None and first.quantile(0.0) is not None
-    assert first.max - first.quantile(0.0) == pytest.approx(1.99, abs=0.2)
+    # A quantile is within 1 % of the latency, which is that of a slow first batch, too.
+    assert first.max - first.quantile(0.0) == pytest.approx(1.99, abs=0.02 * first.max)
     assert first.max < ended - start_us / 1e6
     for record in records:
         farm = next(stats for stats in record.operators if stats.name == "slow")
