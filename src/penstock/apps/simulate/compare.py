@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -184,20 +185,24 @@ def compare(
     processes: int = 1,
     progress: Callable[[str], None] | None = None,
 ) -> list[Row]:
-    """Every policy on every shape with every seed.
+    """Every policy on every shape with every seed; `progress` is told after each shape and policy.
 
-    >>> len(compare(["peak-load"], ["step2"], [0]))
+    >>> len(compare(["peak-load"], ["step2"], [0], progress=print))
+    step2, peak-load: 1 of 1 runs done
     1
     """
     tasks = [(s, p, n) for s in shapes for p in policies for n in seeds]
-    if processes > 1:
-        with ProcessPoolExecutor(processes) as pool:
-            return list(pool.map(one, tasks, chunksize=4))
     rows = []
-    for task in tasks:
-        if progress is not None and task[2] == seeds[0]:
-            progress(f"{task[0]} {task[1]}")
-        rows.append(one(task))
+    with ExitStack() as stack:
+        if processes > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(processes))
+            results: Iterator[Row] = pool.map(one, tasks, chunksize=4)
+        else:
+            results = map(one, tasks)
+        for task, row in zip(tasks, results, strict=True):
+            rows.append(row)
+            if progress is not None and task[2] == seeds[-1]:
+                progress(f"{task[0]}, {task[1]}: {len(rows)} of {len(tasks)} runs done")
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +92,10 @@ def _compare(chosen: Sequence[str] | None, extent: _Extent, *, traces: bool) -> 
     """All policies over all shapes; with `traces`, the first policy on some shapes for the picture."""
     policies = chosen or (comparison.OURS, *comparison.CAUSAL, *comparison.KNOWING)
     seeds = range(extent.seed, extent.seed + extent.seeds)
-    rows = comparison.compare(policies, tuple(SHAPES), seeds, processes=extent.processes)
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    rows = comparison.compare(policies, tuple(SHAPES), seeds, processes=extent.processes, progress=say)
     shown = list(SHAPES)[:6] if traces else []
     return rows, [comparison.measured(shape, policies[0], extent.seed) for shape in shown]
