@@ -111,7 +111,7 @@ def test_the_cheapest_plan_is_found_on_a_steady_load() -> None:
     late = [i for i in trace.intervals if i.begin_s > 60.0]
     assert {i.widths["score"] for i in late} <= {4, 5}  # load 3: 3 tasks would be busy all the time
     met = [i.met["fast"] for i in late]
-    assert np.mean(met) >= 0.98
+    assert np.mean(met) >= 0.99
     assert np.mean([i.latency["fast"][0] for i in late]) > 0.75 * 1.5
     assert policy.batches.outlook is not None
     assert policy.batches.outlook.feasible

@@ -205,11 +205,7 @@ def merged_stages(records: list[BatchRecord]) -> list[StageStats]:
 
 def measured(records: list[BatchRecord], sinks: tuple[str, ...]) -> tuple[float, float, float, float] | None:
     """Mean, p95, p99 and maximum of the latency at some sinks; None if nothing became visible there."""
-    histogram = LogHistogram()
-    for record in records:
-        for sink in sinks:
-            if sink in record.latency:
-                histogram = histogram.merge(record.latency[sink])
+    histogram = LogHistogram.total(r.latency[sink] for r in records for sink in sinks if sink in r.latency)
     values = (histogram.mean, histogram.quantile(0.95), histogram.quantile(0.99), histogram.max)
     if any(value is None for value in values):
         return None

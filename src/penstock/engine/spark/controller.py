@@ -42,7 +42,7 @@ class Controller:
         self._looked_s: float | None = None
         self._said: set[str] = set()
         self._expected: dict[str, float] = {}
-        self._apply_cost()
+        self._restate()
 
     def require(self, *requirements: Requirement) -> None:
         """Change what is required, from the next batch on."""
@@ -50,13 +50,19 @@ class Controller:
         for requirement in requirements:
             wanted = merged(wanted, check(self.flow, requirement))
         self.requirements = wanted
-        self._apply_cost()
+        self._restate()
 
-    def _apply_cost(self) -> None:
+    def _restate(self) -> None:
+        """Work out once what the requirements mean to a policy; it changes only with them."""
         most = min((r.max_width for r in self.requirements if isinstance(r, Cost)), default=None)
         self.observer.limits = {
             name: (lo, hi) if most is None else (lo, max(lo, min(hi, most))) for name, (lo, hi) in self.widths.items()
         }
+        latencies = [requirement for requirement in self.requirements if isinstance(requirement, Latency)]
+        self.bounds = tuple(self._bound(requirement) for requirement in latencies)
+        # A latency is measured at the sinks of its last stream, or else at those behind it.
+        self.sinks = {requirement.name: self.flow.sinks_behind(requirement.end.port) for requirement in latencies}
+        self.targets = self._targets()
 
     # -- one batch -------------------------------------------------------------------------------
 
@@ -71,10 +77,8 @@ class Controller:
         if self._looked_s is not None and now_s - self._looked_s < self.interval_s:
             return current, note
         self._looked_s = now_s
-        bounds = self.bounds()
-        sinks = {bound.name: self.sinks(bound.name) for bound in bounds}
         try:
-            seen = self.observer.look(now_s, next_cut_s, arrived, bounds, sinks, self.targets())
+            seen = self.observer.look(now_s, next_cut_s, arrived, self.bounds, self.sinks, self.targets)
             wanted = self.policy.decide(seen, current)
             decided = self._limited(wanted, current, seen)
         except Exception as error:
@@ -91,24 +95,12 @@ class Controller:
         known = replace(wanted, widths=widths, lifetime_s=max(0.0, wanted.lifetime_s))
         return self.limiter.admit(known, current, seen)
 
-    def bounds(self) -> tuple[Bound, ...]:
-        """The latencies required, as policies know them: paths of stages, from the source on."""
-        found = []
-        for requirement in self.requirements:
-            if isinstance(requirement, Latency):
-                path = self._path(requirement)
-                limits = {"mean_s": requirement.mean_s, "p95_s": requirement.p95_s, "p99_s": requirement.p99_s}
-                found.append(Bound(requirement.name, path, over_s=requirement.over_s, **limits))
-        return tuple(found)
+    def _bound(self, requirement: Latency) -> Bound:
+        """A latency as policies know it: a path of stages, from the source on."""
+        limits = {"mean_s": requirement.mean_s, "p95_s": requirement.p95_s, "p99_s": requirement.p99_s}
+        return Bound(requirement.name, self._path(requirement), over_s=requirement.over_s, **limits)
 
-    def sinks(self, bound: str) -> tuple[str, ...]:
-        """Where a latency is measured: at the sinks of its last stream, or else at those behind it."""
-        for requirement in self.requirements:
-            if isinstance(requirement, Latency) and requirement.name == bound:
-                return self.flow.sinks_behind(requirement.end.port)
-        return ()
-
-    def targets(self) -> dict[str, float]:
+    def _targets(self) -> dict[str, float]:
         """The rates to reach, by the operator that begins the stage of the one required."""
         found: dict[str, float] = {}
         for requirement in self.requirements:
@@ -132,7 +124,7 @@ class Controller:
         expected, self._expected = self._expected, {}
         outcome = {}
         for name, predicted in expected.items():
-            seen = [record.latency[sink] for sink in self.sinks(name) if sink in record.latency]
+            seen = [record.latency[sink] for sink in self.sinks.get(name, ()) if sink in record.latency]
             mean = next((histogram.mean for histogram in seen if histogram.mean is not None), None)
             if mean is not None and not record.replayed:
                 self.predictions.predict("batch-service", name, at_s=0.0, value=predicted)
@@ -144,7 +136,7 @@ class Controller:
         note: dict[str, Any] = {"policy": type(self.policy).__name__}
         if seen is not None and ROWS in seen.operators:
             note["inputs"] = inputs(seen)
-            note["bounds"] = [stated(bound, self.sinks(bound.name)) for bound in seen.bounds]
+            note["bounds"] = [stated(bound, self.sinks.get(bound.name, ())) for bound in seen.bounds]
         outlook = getattr(getattr(self.policy, "batches", None), "outlook", None)
         if outlook is not None and seen is not None and seen.bounds:
             self._expected = {b.name: outlook.predicted_s["mean_s"] for b in seen.bounds if outlook.predicted_s}
