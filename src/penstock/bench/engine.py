@@ -16,7 +16,7 @@ from penstock.bench import fixed, rates
 from penstock.bench.figures import Figure, machine, table, write
 from penstock.bench.streams import Bench, write_parquet
 
-CASES = "abc"  # d is measured with b
+CASES = "abcd"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def main(json_path: str | None, quick: bool, cases: str = CASES) -> int:
 def _measure(bench: Bench, effort: Effort, cases: str) -> list[Figure]:
     found: list[Figure] = []
     folder = bench.folder
-    if "b" in cases or "c" in cases:
+    if set("bcd") & set(cases):
         rows = write_parquet(folder / "input", effort.files, effort.rows_per_file)
         first = write_parquet(folder / "prefix", effort.prefix_files, effort.rows_per_file)
         bench.say(f"  {rows} rows of Parquet written")
@@ -81,4 +81,6 @@ def _measure(bench: Bench, effort: Effort, cases: str) -> list[Figure]:
         data = rates.Input(folder / "input", rows, effort.keyed_files, per_batch)
         prefix = rates.Input(folder / "prefix", first, effort.keyed_files, min(first, per_batch))
         found += rates.keyed(bench, data, prefix)
+    if "d" in cases:
+        found += rates.telemetry(bench, rates.Input(folder / "input", rows, 1, effort.rows_per_file))
     return found

@@ -18,8 +18,8 @@ class Decision:
 
     A batch is also cut once `cut_rows` rows wait, where the source can tell: a lifetime suits the rate it was made for.
     `routes` moves key groups between the tasks of a keyed operator; left out, group g goes to task g modulo width.
-    Continuous hosts also take `lifetimes`, the output-batch lifetime of each stream ``"a->b"`` in seconds, and
-    `chains`, the runs of operators that are fused. A NaN or an infinity is refused here, whoever decided it.
+    `chains` are runs of operators that share their tasks. Continuous hosts also take `lifetimes`, the output-batch
+    lifetime of each stream ``"a->b"`` in seconds. A NaN or an infinity is refused here, whoever decided it.
 
     >>> Decision({"score": 2}, lifetime_s=0.5).widths["score"]
     2

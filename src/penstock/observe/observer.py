@@ -10,7 +10,7 @@ offered: rows due between two looks, where the source says what is due, else row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -35,11 +35,14 @@ class Offered:
 class Observer:
     """Keeps what the last batches showed, and sums up those since the last look.
 
-    `limits` has the least and most width of every operator that has one, by name.
+    `limits` has the least and most width of every operator that has one, by name; `pipelines` the runs of operators
+    that can be chained. Chained or not, each of them is a view of its own.
     """
 
-    def __init__(self, limits: Mapping[str, tuple[int, int]], slots: int) -> None:
-        self.limits, self.slots = dict(limits), slots
+    def __init__(
+        self, limits: Mapping[str, tuple[int, int]], slots: int, pipelines: tuple[tuple[str, ...], ...] = ()
+    ) -> None:
+        self.limits, self.slots, self.pipelines = dict(limits), slots, pipelines
         self.fixed = FixedCost()
         self._since: list[BatchRecord] = []
         self._offered: Offered | None = None
@@ -90,7 +93,7 @@ class Observer:
         views = {}
         if rows > 0:
             views[ROWS] = _rows_view(rate, rows / span, per_row)
-            for stage in merged_stages(records):
+            for stage in merged_stages(records, self.limits):
                 views[stage.name] = self._view(stage, rows, rate, span)
         latency = {bound.name: found for bound in bounds if (found := measured(records, sinks[bound.name])) is not None}
         return Observation(
@@ -105,6 +108,7 @@ class Observer:
             task_s=per_task,
             micro_batch=True,
             parallelism=self.slots,
+            pipelines=self.pipelines,
         )
 
     def _rate(self, now_s: float, arrived: int | None, read_per_s: float) -> float:
@@ -162,17 +166,24 @@ class StageStats:
         return min(max(self.busiest_s * self.width / self.busy_s, 1.0), float(self.width)) if self.busy_s > 0.0 else 1.0
 
 
-def stages_of(record: BatchRecord) -> list[StageStats]:
-    """What the stages of one batch did.
+def stages_of(record: BatchRecord, apart: Collection[str] = ()) -> list[StageStats]:
+    """What the stages of one batch did; operators named in `apart` count for themselves, even if chained to another.
 
     >>> a = OperatorStats("score", stage="score", width=2, tasks=2, rows_in=10, busy_s=0.5, busy_max_s=0.3)
     >>> b = OperatorStats("keep", stage="score", tasks=2, rows_in=10, busy_s=0.1, busy_max_s=0.05)
     >>> [(s.name, s.width, round(s.busiest_s, 2)) for s in stages_of(BatchRecord(1, operators=(a, b)))]
     [('score', 2, 0.35)]
+    >>> [s.name for s in stages_of(BatchRecord(1, operators=(a, b)), apart={"score", "keep"})]
+    ['score', 'keep']
     """
     found = []
-    for _, group in groupby(record.operators, key=lambda stats: stats.stage):
-        members: list[OperatorStats] = list(group)
+    teams: dict[tuple[str, str], list[OperatorStats]] = {}
+    for stage, group in groupby(record.operators, key=lambda stats: stats.stage):
+        first = ""
+        for stats in group:
+            first = stats.name if not first or stats.name in apart else first
+            teams.setdefault((stage, first), []).append(stats)
+    for members in teams.values():
         head = members[0]
         width = max(head.width or head.tasks, 1)
         cv = head.service.cv or 0.0
@@ -183,11 +194,11 @@ def stages_of(record: BatchRecord) -> list[StageStats]:
     return found
 
 
-def merged_stages(records: list[BatchRecord]) -> list[StageStats]:
+def merged_stages(records: list[BatchRecord], apart: Collection[str] = ()) -> list[StageStats]:
     """The stages of some batches, each as one, at the width of the last batch; those that saw no row are left out."""
     total: dict[str, StageStats] = {}
     for record in records:
-        for stage in stages_of(record):
+        for stage in stages_of(record, apart):
             known = total.get(stage.name)
             if known is None:
                 total[stage.name] = stage

@@ -28,7 +28,7 @@ class Adaptive:
     `price` is what an interval that breaks a bound is worth, in intervals at the present width; it decides how much
     room is kept for bursts and how fast a backlog is worked off. On a micro-batch host each technique can be switched
     off: `batching` (the lifetime of batches), `scaling` (widths), `routing` (which task gets which keys), `chaining`
-    (farms run where their rows are, without an exchange).
+    (farms in a row share their tasks, without an exchange between them).
 
     >>> from penstock.control.observation import Bound, OperatorView
     >>> view = OperatorView("score", width=4, lo=1, hi=64, arrivals_per_s=900.0, completed_per_s=900.0,
@@ -58,7 +58,7 @@ class Adaptive:
     def reset(self) -> None:
         """Forget all that was learnt."""
         self.queues = QueuePlanner(self.price, chaining=self.chaining)
-        self.batches = BatchPlanner(self.price, batching=self.batching, scaling=self.scaling)
+        self.batches = BatchPlanner(self.price, batching=self.batching, scaling=self.scaling, chaining=self.chaining)
         self.router = Router()
         self.goals = GoalSeeker()
         self.climber = Climber()
@@ -102,7 +102,7 @@ class Adaptive:
 _OBSERVES = (
     "width", "arrivals_per_s", "completed_per_s", "service_s", "service_cv", "arrival_cv", "wait_s", "batch_wait_s",
     "queue_items", "utilisation", "skew", "latency_s", "bounds", "latency", "target_per_s", "fixed_s", "micro_batch",
-    "parallelism", "backlog_items", "groups",
+    "parallelism", "backlog_items", "groups", "pipelines",
 )  # fmt: skip
 REGISTRATIONS = (
     Registration(
@@ -110,6 +110,6 @@ REGISTRATIONS = (
         Adaptive,
         thesis="ours, with the models of 000 and 001",
         observes=_OBSERVES,
-        decides=("widths", "lifetimes", "lifetime_s", "routes"),
+        decides=("widths", "lifetimes", "lifetime_s", "routes", "chains"),
     ),
 )

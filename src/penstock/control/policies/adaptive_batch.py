@@ -22,7 +22,15 @@ from dataclasses import dataclass, replace
 from penstock.control.decision import Decision
 from penstock.control.models.batch_service import BatchPlan, BatchService, cheapest_plan
 from penstock.control.observation import Bound, Observation, OperatorView
+from penstock.control.policies.adaptive_fusing import (
+    EXCHANGE_S,
+    as_chained,
+    chainings,
+    exchanges_saved,
+    with_members,
+)
 from penstock.control.policies.adaptive_learner import Learner
+from penstock.control.policies.chaining_chains import Chain
 
 _MARGIN = 0.93  # share of a bound that is planned with
 _SLACK = 1.15  # a planned cycle is so many times the work of a batch
@@ -32,6 +40,7 @@ _STEADY = 0.2  # a batch as large as this of what arrived meanwhile tells someth
 _BACKLOG = 1.5  # more rows than so many times the usual batch are a backlog
 _HOLD = 5  # batches over which fewer tasks must have been enough
 _EARLY = 1.25  # a batch is cut before its time if so many times the rows planned for wait
+_TOGETHER = 10  # batches that chains stay as they are if they keep the bounds
 _SAME = 0.05  # lifetimes this close are the same
 _SIGMAS = 2.4  # deviations that a span's mean may be above its expectation
 _RATIOS = 24  # batches over which the model's error is judged
@@ -61,12 +70,14 @@ class Outlook:
 class BatchPlanner:
     """Widths and lifetime for hosts that cut micro-batches. `outlook` says what the last plan is expected to give."""
 
-    def __init__(self, price: float, *, batching: bool = True, scaling: bool = True) -> None:
-        self.price, self.batching, self.scaling = price, batching, scaling
+    def __init__(self, price: float, *, batching: bool = True, scaling: bool = True, chaining: bool = True) -> None:
+        self.price, self.batching, self.scaling, self.chaining = price, batching, scaling, chaining
         self.learners: dict[str, Learner] = {}
         self.outlook: Outlook | None = None
         self._fixed_s: float | None = None
         self._task_s = 0.0
+        self._apart_s = 0.0  # what exchanges more (or fewer) than now will cost
+        self._chained = 0  # batches since the chains changed
         self._batches = 0
         self._widths: dict[str, int] = {}
         self._wanted: dict[str, deque[int]] = {}
@@ -89,17 +100,14 @@ class BatchPlanner:
             return current
         # One batch's mean scatters; what cannot be widened is the host's own cost, fitted by it already.
         views = [v if v.lo == v.hi else replace(v, service_s=self.learners[v.name].service_s) for v in views]
-        self._learn(views, observed, current)
+        self._learn(as_chained(views, current.chains), observed, current)
         allowed = {
             kind: None if limit is None else _MARGIN / max(self._safe(kind, observed), 1.0) * limit
             for kind, limit in limits.items()
         }
-        caps = {v.name: _cap(v, observed.parallelism) for v in views}
-        widths = {v.name: v.lo for v in views}
-        if not self.scaling:
-            widths = caps = {v.name: min(max(v.width, v.lo), v.hi) for v in views}
-        while self._plan(views, rates, widths, allowed) is None and self._widen(views, rates, widths, caps, limits):
-            pass
+        chains = self._chains(views, rates, allowed, limits, observed, current)
+        members, views = views, as_chained(views, chains)
+        widths, caps = self._least(views, rates, allowed, limits, observed.parallelism)
         chosen = self._settled(views, widths, current) if self.scaling else widths
         narrowed = self._plan(views, rates, chosen, allowed)
         lifetime = narrowed.lifetime_s if narrowed is not None else 0.0
@@ -110,7 +118,58 @@ class BatchPlanner:
             lifetime = current.lifetime_s
         self.outlook = self._outlook(views, limits, chosen, caps, lifetime)
         early = math.ceil(_EARLY * rates[views[0].name] * lifetime) if self.batching and lifetime > 0.0 else None
-        return replace(current, widths={**current.widths, **chosen}, lifetime_s=lifetime, cut_rows=early)
+        widths = {**current.widths, **with_members(chosen, chains, members)}
+        return replace(current, widths=widths, lifetime_s=lifetime, cut_rows=early, chains=chains)
+
+    def _least(
+        self,
+        views: Sequence[OperatorView],
+        rates: Mapping[str, float],
+        allowed: Mapping[str, float | None],
+        limits: Mapping[str, float | None],
+        slots: int,
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """The least widths that keep the bounds, or those of the fastest plan if none does; and the most useful."""
+        caps = {v.name: _cap(v, slots) for v in views}
+        widths = {v.name: v.lo for v in views}
+        if not self.scaling:
+            widths = caps = {v.name: min(max(v.width, v.lo), v.hi) for v in views}
+        while self._plan(views, rates, widths, allowed) is None and self._widen(views, rates, widths, caps, limits):
+            pass
+        return widths, caps
+
+    def _chains(
+        self,
+        views: Sequence[OperatorView],
+        rates: Mapping[str, float],
+        allowed: Mapping[str, float | None],
+        limits: Mapping[str, float | None],
+        observed: Observation,
+        current: Decision,
+    ) -> tuple[Chain, ...]:
+        """Which farms share tasks: as many as keep the bounds. Apart at once, together after a while."""
+        self._chained += 1
+        self._apart_s = 0.0
+        ways = chainings(observed) if self.chaining else []
+        if len(ways) == 0 or ways == [current.chains]:
+            return current.chains
+        saved = exchanges_saved(current.chains)
+        work: dict[tuple[Chain, ...], float] = {}
+        holds = []
+        for way in ways:
+            grouped = as_chained(views, way)
+            self._apart_s = EXCHANGE_S * (saved - exchanges_saved(way))
+            widths, _ = self._least(grouped, rates, allowed, limits, observed.parallelism)
+            work[way] = self._model(grouped, rates, widths).least_cycle_s
+            if self._plan(grouped, rates, widths, allowed) is not None:
+                holds.append(way)
+        chosen = holds[0] if holds else min(ways, key=lambda way: work[way])
+        if current.chains in holds and self._chained <= _TOGETHER:
+            chosen = current.chains
+        if chosen != current.chains:
+            self._chained = 0
+        self._apart_s = EXCHANGE_S * (saved - exchanges_saved(chosen))
+        return chosen
 
     def _widen(
         self,
@@ -174,7 +233,8 @@ class BatchPlanner:
         first = max(rates[views[0].name], 1e-9)
         row = sum(rates[v.name] / first * _row_s(v, widths[v.name]) for v in views)
         tasks = sum(widths[v.name] for v in views if v.lo < v.hi)
-        return BatchService((self._fixed_s or 0.0) + self._task_s * tasks, row, first)
+        fixed = max(0.0, (self._fixed_s or 0.0) + self._apart_s)
+        return BatchService(fixed + self._task_s * tasks, row, first)
 
     def _learn(self, views: Sequence[OperatorView], observed: Observation, current: Decision) -> None:
         """How far the model is off, from batches about as large as what arrived meanwhile."""

@@ -17,7 +17,7 @@ from penstock.control.decision import Decision, Policy, Static
 from penstock.control.limiter import Limiter
 from penstock.control.models.predictions import PredictionLog
 from penstock.control.observation import Bound, Observation
-from penstock.engine.spark.stages import Plan, Stage
+from penstock.engine.spark.stages import Plan, Stage, pipelines
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 from penstock.flow.requirements import Cost, Latency, Requirement, Throughput, check, merged
@@ -38,7 +38,8 @@ class Controller:
         self.errors = 0  # times the policy raised
         limits = {n.name: (n.width.lo, n.width.hi) for n in flow.operators.values() if getattr(n, "width", None)}  # type: ignore[attr-defined]
         self.widths: dict[str, tuple[int, int]] = limits
-        self.observer = Observer(limits, slots)
+        self.pipelines = pipelines(flow, plan)
+        self.observer = Observer(limits, slots, self.pipelines)
         self._looked_s: float | None = None
         self._said: set[str] = set()
         self._expected: dict[str, float] = {}
@@ -92,7 +93,9 @@ class Controller:
         for name, now in current.widths.items():
             lo, hi = self.observer.limits[name]
             widths[name] = min(max(int(wanted.widths.get(name, now)), lo), hi)
-        known = replace(wanted, widths=widths, lifetime_s=max(0.0, wanted.lifetime_s))
+        # Policies made for other hosts may chain what cannot be chained here.
+        chains = tuple(chain for chain in wanted.chains if any(_within(chain, run) for run in self.pipelines))
+        known = replace(wanted, widths=widths, lifetime_s=max(0.0, wanted.lifetime_s), chains=chains)
         return self.limiter.admit(known, current, seen)
 
     def _bound(self, requirement: Latency) -> Bound:
@@ -172,6 +175,11 @@ def members(stage: Stage) -> list[str]:
     return [node.name for node in ([stage.head] if stage.head is not None else []) + stage.steps]
 
 
+def _within(chain: tuple[str, ...], run: tuple[str, ...]) -> bool:
+    """Whether a chain is a stretch of a run."""
+    return any(run[at : at + len(chain)] == chain for at in range(len(run)))
+
+
 def inputs(seen: Observation) -> dict[str, Any]:
     """What a decision was made from, in few words: it is written with every batch."""
     rows = seen.operators[ROWS]
@@ -229,6 +237,8 @@ def why(decided: Decision, current: Decision, seen: Observation | None) -> str:
     if decided.lifetime_s != current.lifetime_s:
         changes.append(f"lifetime {_ms(current.lifetime_s)} -> {_ms(decided.lifetime_s)}")
     changes += [f"keys of {name} moved" for name in decided.routes if decided.routes[name] != current.routes.get(name)]
+    if decided.chains != current.chains:
+        changes.append("chained: " + (", ".join("+".join(chain) for chain in decided.chains) or "none"))
     if decided.row_cap != current.row_cap:
         changes.append(f"rows per batch {current.row_cap or 'any'} -> {decided.row_cap or 'any'}")
     if not changes:

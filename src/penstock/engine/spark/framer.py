@@ -22,7 +22,7 @@ class Framer:
 
     def __init__(self, flow: Flow, plan: Plan, programs: ProgramBuilder) -> None:
         self.flow, self.plan, self.programs = flow, plan, programs
-        self._stages: dict[tuple[str, str], frames.PythonStage] = {}
+        self._stages: dict[tuple[str, ...], frames.PythonStage] = {}
         self._arrival = {read.name: read.arrival for read in flow.reads}
         self._alone = len(flow.reads) == 1
         self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
@@ -92,7 +92,9 @@ class Framer:
         return self._stages[key].apply(spark.range(0, files, 1, files).select(F.col("id")))
 
     def _stage(self, stage: Stage) -> frames.PythonStage:
-        key = ("stage", stage.name)
+        # What a stage does depends on what is chained to it; stages of a former plan may come back.
+        feeds = stage.feeds.name if stage.feeds is not None else ""
+        key = ("stage", stage.name, feeds, *(step.name for step in stage.steps))
         if key not in self._stages:
             source = self._source_of(stage)
             program = self.programs.build(stage, source, self.arrival_of(stage))

@@ -57,6 +57,7 @@ class FarmHead:
             ends = np.concatenate((edges, [len(stamps)]))
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
                 task.emit(self.root, one_batch(rows.slice(start, end - start)), int(stamps[start]))
+                task.end_chunk(int(stamps[start]))
                 yield
 
 

@@ -21,8 +21,9 @@ from penstock.engine.spark.measure import Measured, arrived_by, batch_record
 from penstock.engine.spark.offsets import OffsetLog, Offsets
 from penstock.engine.spark.program import BATCH_PROPERTY
 from penstock.engine.spark.programs import ProgramBuilder
+from penstock.engine.spark.runner import Reports, Runner
 from penstock.engine.spark.sinks import Publisher, load
-from penstock.engine.spark.stages import JobPlan, Plan, owner_of
+from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of, waves
 from penstock.engine.spark.state import GROUPS, Segment, fold
 from penstock.engine.spark.watermarks import after, has_passed, in_force, needed
 from penstock.errors import UserFunctionError
@@ -64,6 +65,7 @@ class Host:
         self.automatic = automatic or {}  # operators whose width nobody chose, and their most
         self.widths_follow_rows = widths_follow_rows  # no policy decides them either
         self.plan: Plan = controller.plan
+        self.chains: tuple[tuple[str, ...], ...] = ()
         self.publisher = Publisher(f"{flow.name}-{ledger.identifier}", flow.sinks)
         self.programs = ProgramBuilder(flow, spark.conf.get("spark.sql.session.timeZone") or "UTC")
         self.offsets = OffsetLog(ledger.spark_checkpoint)
@@ -83,6 +85,8 @@ class Host:
         self._clocks: float | None = None  # wall clock - monotonic clock at the last batch
         self._windows = {n.name: n for n in flow.operators.values() if isinstance(n, op.Window)}
         self.framer = Framer(flow, self.plan, self.programs)
+        self.waves = waves(self.plan, flow)
+        self.runner = Runner(spark, ledger.folder, max(len(wave) for wave in self.waves))
 
     # -- one batch -------------------------------------------------------------------------------
 
@@ -115,7 +119,14 @@ class Host:
         self._left_at = time.time()
         self._record(record, measured)
 
+    def _use(self, chains: tuple[tuple[str, ...], ...]) -> None:
+        """Run the next batches with these farms chained."""
+        if chains != self.chains:
+            self.chains, self.plan = chains, cut(self.flow, chains)
+            self.framer.plan, self.waves = self.plan, waves(self.plan, self.flow)
+
     def _compute(self, batch: DataFrame, number: int, measured: Measured) -> dict[str, Any]:
+        self._use(self.decision.chains)
         before = self.ledger.before(number)
         measured.windows_before = before["windows"]
         with measured.part("log"):
@@ -123,18 +134,26 @@ class Host:
             entry = self._log(number, before, offsets)
         self._crash("log", number)
         document = self._document(number, before, entry)
-        reports: dict[str, list[dict[str, Any]]] = {}
-        for job in self.plan.jobs:
-            if entry["idle"] and not self._has_work(job, before, entry):
-                continue
+        reports: Reports = {}
+        few = self._rows_before() < FEW_ROWS
+
+        def frame_of(job: JobPlan) -> DataFrame:
             with measured.part("plan"):
-                frame = self.framer.frame(batch, job, document, entry, few=self._rows_before() < FEW_ROWS)
+                return self.framer.frame(batch, job, document, entry, few=few)
+
+        for wave in self.waves:
+            jobs = [job for job in wave if not entry["idle"] or self._has_work(job, before, entry)]
+            if not jobs:
+                continue
+            ended = self.runner.begin(jobs, frame_of, document)
             with measured.part("run"):
-                self._run(job, frame, document, reports)
-            for stage in job.stages:
-                for report in reports.get(stage.name, []):
-                    for port, written in report["taps"].items():
-                        document["taps"].setdefault(port, []).append(written)
+                reports |= ended()
+            self._check([report for job in jobs for stage in job.stages for report in reports.get(stage.name, [])])
+            for job in jobs:
+                for stage in job.stages:
+                    for report in reports.get(stage.name, []):
+                        for port, written in report["taps"].items():
+                            document["taps"].setdefault(port, []).append(written)
         self._crash("state", number)
         self._crash("output", number)
         measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
@@ -165,6 +184,7 @@ class Host:
             "widths": widths,
             "lifetime_s": self.decision.lifetime_s,
             "row_cap": self.decision.row_cap,
+            "chains": self.chains,
         }
         return {**self.ledger.log(number, entry), "widths": entry["widths"]}
 
@@ -234,42 +254,12 @@ class Host:
                 chosen[name] = max(chosen[name], min(GROUPS, -(-held // HELD_ROWS)))
         return widths | chosen
 
-    def _run(
-        self, job: JobPlan, frame: DataFrame, document: dict[str, Any], reports: dict[str, list[dict[str, Any]]]
-    ) -> None:
-        context = self.spark.sparkContext
-        context.setLocalProperty(BATCH_PROPERTY, json.dumps(document))
-        try:
-            rows = frame._jdf.collectAsList()
-            found = [json.loads(rows.get(i).getString(0)) for i in range(rows.size())]
-        finally:
-            context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]
-        reports[job.last.name] = sorted(found, key=lambda report: report["partition"])
-        if len(job.stages) > 1:
-            reports.update(self._side_reports(job, document))
-        for stage in job.stages:
-            for report in reports.get(stage.name, []):
-                if report["error"] is not None:
-                    self.user_error = UserFunctionError(report["error"]["text"])
-                    raise self.user_error
-
-    def _side_reports(self, job: JobPlan, document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Read the reports of stages that streamed on; of several attempts of a task the last one counts."""
-        folder, prefix = document["dir"], f"report-{document['execution']}-"
-        best: dict[tuple[str, int], dict[str, Any]] = {}
-        names = {stage.name for stage in job.stages[:-1]}
-        for name in self.ledger.folder.names(folder):
-            if not name.startswith(prefix):
-                continue
-            with self.ledger.folder.system.open_input_stream(self.ledger.folder.at(folder, name)) as stream:
-                report = json.loads(stream.read())
-            key = (report["stage"], report["partition"])
-            if report["stage"] in names and (key not in best or best[key]["attempt"] <= report["attempt"]):
-                best[key] = report
-        found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for (stage, _), report in sorted(best.items()):
-            found[stage].append(report)
-        return found
+    def _check(self, reports: list[dict[str, Any]]) -> None:
+        """Raise what a user's function raised, as the task reported it."""
+        for report in reports:
+            if report["error"] is not None:
+                self.user_error = UserFunctionError(report["error"]["text"])
+                raise self.user_error
 
     # -- the end of a batch ----------------------------------------------------------------------
 
@@ -279,7 +269,7 @@ class Host:
         before: dict[str, Any],
         entry: dict[str, Any],
         document: dict[str, Any],
-        reports: dict[str, list[dict[str, Any]]],
+        reports: Reports,
     ) -> dict[str, Any]:
         every = [report for found in reports.values() for report in found]
         state = {name: [Segment(**s) for s in segments] for name, segments in before["state"].items()}

@@ -150,6 +150,7 @@ class Job:
         self._stop_query()
         self._ended.wait(30)
         self._tear_down()
+        self.host.runner.close()
         shutil.rmtree(slots_folder(self.host.run), ignore_errors=True)
         if self._log is not None:
             self._log.close()

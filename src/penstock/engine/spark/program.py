@@ -50,6 +50,7 @@ class Step:
     functions: tuple[Callable[..., Any], ...] = ()
     on_error: str = "stop"
     rest: bool = False
+    whole_chunks: bool = False  # called once for all that the step before made of a chunk
     setup: Callable[[], Any] | None = None
     teardown: Callable[[Any], Any] | None = None
 
@@ -156,6 +157,7 @@ class TaskRun:
                 self.readers.setdefault(port, []).append(step)
         self.taps = {port: Tap(schema) for port, schema in program.taps.items()}
         self.pending: list[tuple[pa.RecordBatch, int]] = []
+        self.held: dict[str, list[pa.RecordBatch]] = {}  # of the present chunk, by the step that waits for all of it
         self.extra: dict[str, Any] = {}
         self.arrivals: list[Any] = []
         routes = self.batch.get("routes", {}).get(program.stage)
@@ -171,6 +173,7 @@ class TaskRun:
     def begin_partition(self, number: int) -> None:
         """Count the rows that stream on from here as those of source partition `number`."""
         self.row_partition, self.out_rows = number, 0
+        self.out_chunk = (-1, 0)
 
     def be_replica(self, number: int) -> None:
         """Say which replica the user's functions run in."""
@@ -231,11 +234,14 @@ class TaskRun:
 
     def _positions(self, rows: int, chunk: int) -> Any:
         if self.program.keep_chunks:
-            if rows >> INDEX_BITS:
+            known, before = self.out_chunk  # a chunk's rows may come in several pieces
+            self.out_chunk = (chunk, rows if chunk != known else before + rows)
+            most = self.out_chunk[1]
+            if most > 1 << INDEX_BITS:
                 raise FunctionFailed(
-                    self.program.stage, f"returned {rows} rows for one chunk, at most {1 << INDEX_BITS} are allowed"
+                    self.program.stage, f"returned {most} rows for one chunk, at most {1 << INDEX_BITS} are allowed"
                 )
-            return (chunk << INDEX_BITS) + np.arange(rows, dtype=np.int64)
+            return (chunk << INDEX_BITS) + np.arange(most - rows, most, dtype=np.int64)
         size = self.program.outlet_chunk
         row = np.arange(self.out_rows, self.out_rows + rows, dtype=np.int64)
         self.out_rows += rows
@@ -253,7 +259,19 @@ class TaskRun:
         if port == self.program.outlet:
             self.pending.append((batch, chunk))
         for step in self.readers.get(port, ()):
-            self._step(step, batch, chunk)
+            if step.whole_chunks:
+                self.held.setdefault(step.name, []).append(batch)
+            else:
+                self._step(step, batch, chunk)
+
+    def end_chunk(self, chunk: int) -> None:
+        """Give the farms that are chained to this one what it made of a chunk: in one call, as an exchange would."""
+        if not self.held:
+            return
+        for step in self.program.steps:  # in the order of the flow: one may feed the next
+            pieces = [piece for piece in self.held.pop(step.name, ()) if piece.num_rows]
+            if pieces:
+                self._step(step, pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces), chunk)
 
     # -- one step --------------------------------------------------------------------------------
 

@@ -117,9 +117,9 @@ class ProgramBuilder:
     def steps(self, stage: Stage) -> tuple[Step, ...]:
         """Return the fused operators of a stage; a farm's own function is the first of them."""
         nodes = [stage.head, *stage.steps] if isinstance(stage.head, op.Map) else stage.steps
-        return tuple(self.step(node) for node in nodes)
+        return tuple(self.step(node, stage.head) for node in nodes)
 
-    def step(self, node: op.Operator) -> Step:
+    def step(self, node: op.Operator, head: op.Operator | None = None) -> Step:
         """Return one operator as a worker calls it."""
         step = Step(
             node.name, node.kind, node.inputs, {port: self.arrow(schema) for port, schema in node.outputs.items()}
@@ -127,6 +127,7 @@ class ProgramBuilder:
         if isinstance(node, op.Map):
             step.functions, step.on_error = (node.fn,), node.on_error
             step.setup, step.teardown = node.setup, node.teardown
+            step.whole_chunks = node is not head and node.width is not None  # a farm that is chained to another
         elif isinstance(node, op.Filter):
             step.functions, step.on_error = (node.fn,), node.on_error
         elif isinstance(node, op.Late):

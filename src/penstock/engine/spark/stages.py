@@ -9,7 +9,9 @@ attempt-unique files, from which sinks and later jobs read. So a Python step run
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
@@ -68,19 +70,73 @@ def owner_of(plan: Plan, port: str) -> Stage:
     return next(stage for stage in plan.stages if port in stage.taps)
 
 
+def waves(plan: Plan, flow: Flow) -> list[list[JobPlan]]:
+    """Return the jobs of a batch in waves: those of one wave need only what earlier waves have tapped."""
+    home = {port: number for number, job in enumerate(plan.jobs) for stage in job.stages for port in stage.taps}
+    wave: dict[int, int] = {}
+
+    def after(port: str) -> int:
+        if port not in plan.native:
+            return wave[home[port]] + 1
+        return max((after(name) for name in flow.operators[op.owner(port)].inputs), default=0)
+
+    for number, job in enumerate(plan.jobs):
+        wave[number] = after(job.stages[0].root)
+    return [
+        [job for number, job in enumerate(plan.jobs) if wave[number] == turn]
+        for turn in range(1 + max(wave.values(), default=0))
+    ]
+
+
 def needs_exchange(node: op.Operator) -> bool:
     """Whether an operator is its own stage behind an exchange."""
     return getattr(node, "width", None) is not None
 
 
-def cut(flow: Flow) -> Plan:
-    """Cut a flow into jobs."""
-    return _Cutter(flow).run()
+def cut(flow: Flow, chains: Sequence[Sequence[str]] = ()) -> Plan:
+    """Cut a flow into jobs. The farms of a chain share the tasks of its first one: no exchange between them."""
+    return _Cutter(flow, {name for chain in chains for name in chain[1:]}).run()
+
+
+def pipelines(flow: Flow, plan: Plan) -> tuple[tuple[str, ...], ...]:
+    """Return the longest runs of farms that may be chained, given the plan without chains.
+
+    A farm can join the tasks of the farm before it if both deal chunks out by the same rule and it alone follows: the
+    chunks are then the same ones, whether they are sent on or not. What is sent by key must be sent.
+    """
+    home = {port: stage.head for stage in plan.stages if stage.head for port in _made_by(stage)}
+    after: dict[str, list[str]] = {}
+    for node in flow.operators.values():
+        before = home.get(node.inputs[0]) if node.inputs else None
+        if _is_farm(node) and _is_farm(before) and _dealt_alike(node, before):
+            after.setdefault(before.name, []).append(node.name)
+    joined = {name for names in after.values() for name in names}
+    runs = []
+    for name in after:
+        if name in joined and any(names == [name] for names in after.values()):
+            continue  # not the first of its run
+        run = [name]
+        while len(after.get(run[-1], ())) == 1:
+            run.append(after[run[-1]][0])
+        runs.append(tuple(run))
+    return tuple(run for run in runs if len(run) > 1)
+
+
+def _made_by(stage: Stage) -> list[str]:
+    return [port for node in ([stage.head] if stage.head else []) + stage.steps for port in node.outputs]
+
+
+def _is_farm(node: op.Operator | None) -> TypeGuard[op.Map]:
+    return isinstance(node, op.Map) and node.width is not None and node.partition == "round_robin"
+
+
+def _dealt_alike(one: op.Map, other: op.Map) -> bool:
+    return one.ordered == other.ordered and one.scheduling == other.scheduling
 
 
 class _Cutter:
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
+    def __init__(self, flow: Flow, chained: Set[str]) -> None:
+        self.flow, self.chained = flow, chained
         self.stages: list[Stage] = []
         self.native: set[str] = set()
         self.home: dict[str, Stage] = {}  # port -> the stage that makes it
@@ -102,7 +158,7 @@ class _Cutter:
     def _place(self, node: op.Operator) -> None:
         if isinstance(node, op.Read) or (isinstance(node, (op.Sql, op.Union)) and self._all_native_or_leave(node)):
             self.native.update(node.outputs)
-        elif needs_exchange(node):
+        elif needs_exchange(node) and node.name not in self.chained:
             self._begin_stage(node)
         else:
             port = node.inputs[0]
