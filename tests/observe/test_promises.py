@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ def batch(number: int, latency_s: float, **control: object) -> BatchRecord:
         number,
         visible=100.0 + number,
         latency={"out": LogHistogram.of([latency_s])},
+        latency_from="arrival",
         parts={"run": 0.1},
         control={"bounds": [BOUND], **control},
     )
@@ -48,6 +51,25 @@ def test_an_infeasible_bound_is_said_with_the_least_and_what_would_help() -> Non
     assert "NOT FEASIBLE here (least 900 ms)" in text
     assert "the fixed cost of a batch" in text
     assert "off by 20.0 %" in text
+
+
+def test_of_two_limits_the_verdict_is_about_the_one_that_governs() -> None:
+    both = BOUND | {"p95_s": 0.8}
+    verdict = {"kind": "p95", "bound_s": 0.8, "least_s": 0.6, "feasible": True, "parts_s": {"fixed": 0.4}}
+    mean, p95 = promises([batch(0, 0.4, bounds=[both], verdict=verdict)])
+    assert (mean.feasible, mean.least_ms, mean.parts_ms) == (True, None, {})
+    assert (p95.feasible, p95.least_ms, p95.parts_ms) == (True, 600.0, {"fixed": 400.0})
+    mean, p95 = promises([batch(0, 0.4, bounds=[both], verdict=verdict | {"feasible": False, "least_s": 0.9})])
+    assert (mean.feasible, p95.feasible) == (None, False), "whether the looser one could be kept is not said"
+    assert (mean.advice, bool(p95.advice)) == ("", True)
+
+
+def test_latency_from_the_cut_is_not_held_against_a_prediction_from_arrival() -> None:
+    told = {"outcome": {"a->b": {"predicted_s": 0.8, "measured_s": 0.4}}}
+    (known,) = promises([batch(0, 0.4, **told)])
+    assert known.predicted_off_by == 1.0
+    (unknown,) = promises([replace(batch(0, 0.4, **told), latency_from="cut")])
+    assert unknown.predicted_off_by is None
 
 
 def test_a_policy_that_raised_is_counted() -> None:
@@ -107,4 +129,6 @@ def test_an_observation_has_offered_rates_service_times_and_what_waits() -> None
     assert view.groups == (100, 400)
     assert seen.backlog_items == pytest.approx(500)  # 300 came since the cut, 200 more come until the next
     assert seen.latency["a->b"][0] == pytest.approx(0.6)
-    assert seen.fixed_s + 2 * seen.task_s + 500 * seen.operators[ROWS].service_s == pytest.approx(0.15, rel=0.05)
+    launched = 3  # two tasks and the exchange in front of them
+    rest = seen.fixed_s + launched * seen.task_s + 500 * seen.operators[ROWS].service_s
+    assert rest == pytest.approx(0.15, rel=0.05)

@@ -1,8 +1,9 @@
 """The demonstration: market quotes whose rate doubles and falls again, with a hot symbol that moves, under a latency.
 
 They are cleaned, scored by a farm, summed and averaged by windows; the latency is stated, and Penstock keeps it: it
-shows rate, latency and every decision with its reason while the job runs, then the report, and at the end it checks
-every row of the output against a plain NumPy computation of the same quotes.
+shows rate, latency and every decision with its reason while the job runs, then the report; it checks every row of the
+output against a plain NumPy computation of the same quotes, and at the end it runs the same load with a fixed set-up
+for some seconds and says what each of them cost.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.observe.live import LiveView
+from penstock.observe.processor import cpu_seconds
 from penstock.observe.record import BatchRecord
 
 RATE = 4000  # quotes per second in the first third; twice that in the second, half in the last
@@ -119,9 +122,49 @@ def stderr_to(path: Path) -> Iterator[None]:
         os.close(log)
 
 
+class AtOnce:
+    """A fixed set-up: as wide as the machine, and a batch as soon as the last one has ended."""
+
+    def decide(self, observed: Any, current: ps.Decision) -> ps.Decision:
+        """Always the same."""
+        return ps.Decision(dict.fromkeys(current.widths, 2))
+
+
+class Meter:
+    """CPU seconds per second of a job, from its fourth batch on: the first ones start workers and compile code."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float]] = []
+
+    def read(self, record: BatchRecord) -> None:
+        """Take a reading after a batch."""
+        self.points.append((time.monotonic(), cpu_seconds()))
+
+    @property
+    def rate(self) -> float:
+        """CPU seconds per second; NaN before there are enough batches."""
+        if len(self.points) < 5:
+            return float("nan")
+        (begun, before), (ended, after) = self.points[3], self.points[-1]
+        return (after - before) / (ended - begun)
+
+
+def cost_against_fixed(flow: ps.Flow, spark: SparkSession, checkpoint: Path, seconds: float, ours: Meter) -> str:
+    """Run the flow with a fixed set-up for some seconds; say what both cost."""
+    fixed = Meter()
+    job = flow.start(spark, str(checkpoint), AtOnce())
+    job.on_batch(fixed.read)
+    job.await_end(seconds)
+    job.stop()
+    return (
+        f"cost: {ours.rate:.2f} CPU seconds per second; a fixed set-up (two tasks each, a batch as soon as the last "
+        f"has ended) took {fixed.rate:.2f}, measured for {seconds:.0f} s: Penstock needed {ours.rate / fixed.rate:.0%}"
+    )
+
+
 def main(seconds: float = 21.0, out: str | None = None) -> int:
     """Run for about `seconds`, results under `out` (a temporary folder if left out); 0 if they are right."""
-    began, code, written = time.monotonic(), 0, dict[int, int]()
+    began, code, written, ours = time.monotonic(), 0, dict[int, int](), Meter()
     print("starting Spark (about 10 s) ...", flush=True)
     os.makedirs(out or tempfile.gettempdir(), exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="penstock-demo-", dir=out))  # a new one: an old checkpoint has its own clock
@@ -144,6 +187,7 @@ def main(seconds: float = 21.0, out: str | None = None) -> int:
     def watch(record: BatchRecord) -> None:
         nonlocal processed
         view.update(record)
+        ours.read(record)
         processed = max(processed, (record.due or 0) - (record.backlog or 0))
 
     with LiveView(total_s=seconds) as view:
@@ -158,7 +202,13 @@ def main(seconds: float = 21.0, out: str | None = None) -> int:
         job.stop(flush=True)
     job.await_end(0)  # raises what ended the job, if something did
     right, line = verdict(stream, processed, folder, written)
-    print(f"{job.report()}\n\n{line}")
+    print(f"{job.report()}\n\n{line}", flush=True)
+    if code == 0:
+        half = seconds / 2  # the same load in half the time, so that both see the same rates
+        load = ps.sources.constant(RATE, half / 3).then(ps.sources.constant(2 * RATE, half / 3))
+        load = load.then(ps.sources.constant(RATE / 2, half))
+        again = build(ps.sources.replay(spark, quotes, **columns, schedule=load), folder / "fixed", {})
+        print(cost_against_fixed(again, spark, folder / "fixed" / "checkpoint", half, ours))
     print(f"results and checkpoint: {folder}   ({time.monotonic() - began:.0f} s in all)")
     print(f"look again: penstock report {folder / 'checkpoint'}")
     spark.stop()

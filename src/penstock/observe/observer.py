@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from penstock.control.histogram import LogHistogram
+from penstock.control.models.batch_service import launches
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.observe.fixed_cost import FixedCost
 from penstock.observe.record import BatchRecord, OperatorStats
@@ -59,7 +60,7 @@ class Observer:
         # The first batch at a new width starts workers: what it costs is no batch's usual cost.
         if record.rows_in > 0 and not record.replayed and widths in (None, self._widths):
             stages = stages_of(record)
-            tasks = sum(stage.width for stage in stages if stage.name in self.limits)
+            tasks = sum(launches(stage.width) for stage in stages if self._can_be_wider(stage.name))
             self.fixed.add(record.rows_in, tasks, record.work_s - sum(stage.busiest_s for stage in stages))
         if self._before_s is None:  # the first batch ever: its rows came in about as long as it took
             self._before_s = cut_s - max(record.cycle_s, 1e-6)
@@ -110,6 +111,10 @@ class Observer:
             parallelism=self.slots,
             pipelines=self.pipelines,
         )
+
+    def _can_be_wider(self, name: str) -> bool:
+        lo, hi = self.limits.get(name, (1, 1))
+        return lo < hi
 
     def _rate(self, now_s: float, arrived: int | None, read_per_s: float) -> float:
         before, self._offered = self._offered, Offered(now_s, arrived)

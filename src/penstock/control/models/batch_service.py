@@ -35,6 +35,15 @@ from penstock.errors import PolicyError
 _ROUNDING = 1e-9  # relative: a bound that is exactly the least latency is feasible
 
 
+def launches(width: int) -> int:
+    """What a stage starts in a batch, in tasks: its own, and an exchange in front of several, which costs as much.
+
+    >>> [launches(width) for width in (1, 2, 3)]
+    [1, 3, 4]
+    """
+    return width + (width > 1)
+
+
 @dataclass(frozen=True)
 class BatchService:
     """One operator (or chain) under a steady load: what each lifetime and width would give. Times in seconds.

@@ -5,10 +5,10 @@ another, so the time per row is
 
     row = sum over operators of  items per row x service time x skew at the width / width
 
-and each task costs a batch t more, so F grows with the widths. The least widths in total come from the greedy rule of
-thesis 001 (Algorithm 7): begin at the least, give one more where it shortens a row the most, as long as it saves more
-than t. The planned latency comes with the error that the model has shown, and with what it scatters. Wider takes
-effect with the next batch; narrower waits until fewer have been enough for a while.
+and each task costs a batch t more, an exchange as much as a task, so F grows with the widths. The least widths in
+total come from the greedy rule of thesis 001 (Algorithm 7): begin at the least, give one more where it shortens a row
+the most, as long as it saves more than t. The planned latency comes with the error that the model has shown, and with
+what it scatters. Wider takes effect with the next batch; narrower waits until fewer have been enough for a while.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.control.decision import Decision
-from penstock.control.models.batch_service import BatchPlan, BatchService, cheapest_plan
+from penstock.control.models.batch_service import BatchPlan, BatchService, cheapest_plan, launches
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.control.policies.adaptive_fusing import (
     EXCHANGE_S,
@@ -97,7 +97,7 @@ class BatchPlanner:
         rates = {view.name: self._rate(view, observed) for view in views}
         self._batches += 1
         if self._batches <= _COLD:
-            return current
+            return self._tried(views, current)
         # One batch's mean scatters; what cannot be widened is the host's own cost, fitted by it already.
         views = [v if v.lo == v.hi else replace(v, service_s=self.learners[v.name].service_s) for v in views]
         self._learn(as_chained(views, current.chains), observed, current)
@@ -120,6 +120,14 @@ class BatchPlanner:
         early = math.ceil(_EARLY * rates[views[0].name] * lifetime) if self.batching and lifetime > 0.0 else None
         widths = {**current.widths, **with_members(chosen, chains, members)}
         return replace(current, widths=widths, lifetime_s=lifetime, cut_rows=early, chains=chains)
+
+    def _tried(self, views: Sequence[OperatorView], current: Decision) -> Decision:
+        """In the slow first batches, run one with two tasks: code for exchanges is then there when the load rises."""
+        if not self.scaling or self._batches > 2:
+            return current
+        width = 2 if self._batches == 1 else 1
+        widths = {v.name: min(max(width, v.lo), v.hi) for v in views if v.lo < v.hi and v.lo <= 2}
+        return replace(current, widths={**current.widths, **widths})
 
     def _least(
         self,
@@ -232,7 +240,7 @@ class BatchPlanner:
         """All operators as one, for a row of the first: stages of a batch run one after another."""
         first = max(rates[views[0].name], 1e-9)
         row = sum(rates[v.name] / first * _row_s(v, widths[v.name]) for v in views)
-        tasks = sum(widths[v.name] for v in views if v.lo < v.hi)
+        tasks = sum(launches(widths[v.name]) for v in views if v.lo < v.hi)
         fixed = max(0.0, (self._fixed_s or 0.0) + self._apart_s)
         return BatchService(fixed + self._task_s * tasks, row, first)
 

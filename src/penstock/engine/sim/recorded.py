@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.control.decision import Decision
+from penstock.control.models.batch_service import launches
 from penstock.control.observation import Bound
 from penstock.errors import FlowError
 from penstock.observe.observer import ROWS, stages_of
@@ -197,7 +198,7 @@ def _outside_s(record: BatchRecord) -> float:
 
 def _tasks(record: BatchRecord) -> int:
     widths = record.decision.get("widths", {})
-    return sum(stage.width for stage in stages_of(record) if stage.name in widths)
+    return sum(launches(stage.width) for stage in stages_of(record) if stage.name in widths)
 
 
 def _slopes(records: Sequence[BatchRecord]) -> tuple[float, float]:

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.control.decision import Decision, Policy
 from penstock.control.histogram import LogHistogram
 from penstock.control.limiter import Limiter
+from penstock.control.models.batch_service import launches
 from penstock.engine.sim.batch import BatchHost
 from penstock.engine.sim.loads import Floats, Load
 from penstock.engine.sim.recorded import BatchCost, Recorded
@@ -55,7 +56,7 @@ class ReplayHost(BatchHost):
         rows, arrivals = self._cut(decision.row_cap)
         stats = self._stages(cost, float(rows.sum()), decision)
         count = float(rows.sum())
-        tasks = sum(s.width for s in stats if s.name in decision.widths)
+        tasks = sum(launches(s.width) for s in stats if s.name in decision.widths)
         outside = cost.fixed_s + self.model.row_s * count + self.model.task_s * tasks
         visible = self.now + max(outside, self.model.least_s, _LEAST_S) + sum(s.busy_max_s for s in stats)
         self._lately.append((rows, arrivals))

@@ -34,7 +34,7 @@ from penstock.sources.datasource import FORMAT
 HARMLESS = (FORMAT, "rate", "rate-micro-batch")  # they make their rows
 ENOUGH = 12  # batches with rows
 _FIRST_BATCH_S = 120.0  # workers start, code is compiled
-_DRY_S = 5.0  # without a batch: there will be no more
+_DRY_S = 20.0  # without a batch: there will be no more
 _LONGER_S = 60.0  # that it may take beyond the time asked for
 
 
@@ -70,7 +70,7 @@ def _long_enough(ended: Sequence[float], began: float, now: float, seconds: floa
     True
     >>> _long_enough([5.0, 9.0, 13.0], began=0.0, now=16.0, seconds=10.0)    # batches of 4 s: it goes on
     False
-    >>> _long_enough([5.0, 9.0, 13.0], began=0.0, now=30.0, seconds=10.0)    # the source has run dry
+    >>> _long_enough([5.0, 9.0, 13.0], began=0.0, now=40.0, seconds=10.0)    # the source has run dry
     True
     """
     if not ended:

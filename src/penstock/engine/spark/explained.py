@@ -15,6 +15,8 @@ from penstock.errors import FlowError
 from penstock.flow.flow import Flow
 from penstock.observe.telemetry import read, telemetry_dir
 
+COLD = 4  # batches of a calibration
+
 
 def from_checkpoint(flow: Flow, checkpoint: str | os.PathLike[str]) -> Verdict:
     """Judge what a flow requires by the telemetry of an earlier run of it."""
@@ -31,7 +33,8 @@ def from_calibration(flow: Flow, calibrate: Duration, *, reread: bool = False) -
     check_requires(flow)
     seconds = microseconds(calibrate, name="calibrate", where="explain") / 1e6
     records = run_calibration(flow, seconds, reread=reread)
-    return verdict(flow, records, slots(flow), f"a calibration of {seconds:g} s, its sinks not written")
+    # It begins with workers that start and rows that wait for them: nothing that a job lives through twice.
+    return verdict(flow, records, slots(flow), f"a calibration of {seconds:g} s, its sinks not written", cold=COLD)
 
 
 def slots(flow: Flow) -> int:

@@ -7,11 +7,6 @@ records then carry the notes that a live job writes, and `observe.promise` judge
 
 A load that changes is judged at its heaviest: of the batches whose rate is within a tenth of the 95th percentile, the
 newer half (a job gets faster as it warms up), and of those the one of median least latency.
-
-How far the load may rise: the least latency goes with F / (1 - r c), r the rate and c the seconds that a row adds to a
-batch at the greatest useful widths. So with the least latency l at rate r, a bound b is feasible up to
-
-    (1 - l / b (1 - r c)) / c,        and never beyond 0.85 / c (no plan is busier)
 """
 
 from __future__ import annotations
@@ -29,6 +24,7 @@ from penstock.engine.spark.stages import cut
 from penstock.errors import FlowError
 from penstock.flow.flow import Flow
 from penstock.flow.requirements import Latency
+from penstock.observe.load_limit import FAR, highest_rate, highest_served
 from penstock.observe.promise import PromiseReport, promises
 from penstock.observe.record import PARTS, BatchRecord
 from penstock.observe.render import number, promise_lines
@@ -37,8 +33,6 @@ LEAST_BATCHES = 8  # with rows; the first two tell nothing, and a model's error 
 _MOST_BATCHES = 1000  # of a long run, the last ones
 _SETTLED = 4  # verdicts of a run that are left out
 _HEAVY = 0.9  # batches of so much of the heaviest rate count for it
-_BUSIEST = 0.85  # as `Adaptive` plans
-_FAR = 10.0  # a load so many times the one seen is not extrapolated to
 
 
 @dataclass(frozen=True)
@@ -51,6 +45,7 @@ class Verdict:
     rate_per_s: float  # the load that it was judged at
     promises: tuple[PromiseReport, ...]
     highest_per_s: float | None  # the load up to which the governing bound is feasible; None: not known
+    expected_ms: Mapping[str, float]  # mean, p95 and p99 under the plan that `Adaptive` would choose, as modelled
     parts_ms: Mapping[str, float]  # a batch's time, measured
     notes: tuple[str, ...] = ()
 
@@ -58,7 +53,7 @@ class Verdict:
     def feasible(self) -> bool | None:
         """Whether everything required can be kept; None if that is not known."""
         known = [promise.feasible for promise in self.promises]
-        return None if not known or None in known else all(known)
+        return False if False in known else None if not known or None in known else True
 
     def __str__(self) -> str:
         told = f"from {self.origin}: {self.batches} batches, {self.seconds:.0f} s, measured"
@@ -67,6 +62,9 @@ class Verdict:
         word = "feasible" if self.feasible else "NOT FEASIBLE"
         lines = [f"what is required is {word} here at {number(self.rate_per_s)} rows/s, {told}"]
         lines += [f"  {line}" for line in promise_lines(self.promises)]
+        if self.expected_ms:
+            kinds = ", ".join(f"{kind} {ms:.0f} ms" for kind, ms in self.expected_ms.items())
+            lines.append(f"  expected under the plan that would be chosen, as modelled: {kinds}")
         parts = sorted(self.parts_ms.items(), key=lambda item: -item[1])
         lines.append("  a batch's time, measured: " + ", ".join(f"{n} {ms:.0f} ms" for n, ms in parts if ms >= 0.5))
         lines += [f"  {line}" for line in self._load()]
@@ -76,14 +74,17 @@ class Verdict:
         if self.highest_per_s is None:
             return []
         if self.highest_per_s <= 0.0:
-            return ["at no load would it be feasible: the fixed cost of a batch alone takes more"]
-        if self.highest_per_s >= _FAR * self.rate_per_s:
-            return [f"as modelled it is feasible up to {_FAR:g} times this load, and perhaps beyond"]
+            return ["as modelled it is not feasible at any load: the fixed cost of a batch alone takes more"]
+        if self.highest_per_s >= FAR * self.rate_per_s:
+            return [f"as modelled it is feasible up to {FAR:g} times this load, and perhaps beyond"]
         return [f"as modelled it is feasible up to about {number(self.highest_per_s)} rows/s"]
 
 
-def verdict(flow: Flow, records: Iterable[BatchRecord], slots: int, origin: str) -> Verdict:
-    """Judge the newest run that is long enough among some records by what the flow requires now."""
+def verdict(flow: Flow, records: Iterable[BatchRecord], slots: int, origin: str, *, cold: int = 0) -> Verdict:
+    """Judge the newest run that is long enough among some records by what the flow requires now.
+
+    The first `cold` batches teach, but what was measured in them is not counted.
+    """
     check_requires(flow)
     run = newest_run(records)
     if not run:
@@ -92,8 +93,9 @@ def verdict(flow: Flow, records: Iterable[BatchRecord], slots: int, origin: str)
     heavy = heaviest(told)
     seconds = run[-1].visible - run[0].started
     if heavy is None:
-        few = f"no verdict: {with_rows(run)} batches had rows, and {LEAST_BATCHES} are needed: let it run longer"
-        return Verdict(origin, len(run), seconds, 0.0, (), None, {}, (few, *errors(told)))
+        few = f"{with_rows(run)} batches had rows, and {LEAST_BATCHES} are needed: let it run longer"
+        why = errors(told) or [f"no verdict: {few}"]
+        return Verdict(origin, len(run), seconds, 0.0, (), None, {}, {}, tuple(why))
     note = heavy.control
     # `promises` takes the last verdict for the one that stands: here the one of the heaviest load does.
     last = replace(told[-1], control={**told[-1].control, "verdict": note["verdict"]})
@@ -102,10 +104,11 @@ def verdict(flow: Flow, records: Iterable[BatchRecord], slots: int, origin: str)
         len(run),
         seconds,
         note["inputs"]["rate_per_s"],
-        promises([*told[:-1], last]),
+        promises([*told[cold:-1], last]),
         highest_rate(note["inputs"], note["verdict"], slots),
+        {kind.removesuffix("_s"): 1e3 * value for kind, value in note.get("predicted_s", {}).items()},
         parts_of(run),
-        (*other_machine(run, slots), *from_cut(run), *errors(told)),
+        (*overload(note, slots), *other_machine(run, slots), *from_cut(run), *errors(told)),
     )
 
 
@@ -192,36 +195,20 @@ def _least_s(found: Mapping[str, Any]) -> float:
     return math.inf if found["least_s"] is None else float(found["least_s"])
 
 
-def highest_rate(inputs: Mapping[str, Any], found: Mapping[str, Any], slots: int) -> float | None:
-    """The load up to which the governing bound is feasible; None where the present one cannot be served at all.
-
-    >>> inputs = {"rate_per_s": 1000.0, "row_us": 0.0, "operators": {"score": {
-    ...     "width": 1, "lo": 1, "hi": 4, "arrivals_per_s": 1000.0, "service_us": 800.0, "skew": 1.0}}}
-    >>> verdict = {"least_s": 0.45, "bound_s": 0.9}    # F = 0.24 s: 1.5 F / (1 - 0.2)
-    >>> round(highest_rate(inputs, verdict, slots=4))
-    3000
-    """
-    rate = float(inputs["rate_per_s"])
-    if found["least_s"] is None or rate <= 0.0:
-        return None
-    row_s = inputs["row_us"] / 1e6
-    for view in inputs["operators"].values():
-        width = max(min(view["hi"], slots), view["lo"]) if slots > 0 else view["hi"]
-        hot = (view["skew"] - 1.0) / (view["width"] - 1.0) if view["width"] > 1 else 0.0
-        skew = 1.0 + min(max(hot, 0.0), 1.0) * (width - 1)
-        row_s += view["arrivals_per_s"] / rate * view["service_us"] / 1e6 * skew / width
-    if row_s <= 0.0:
-        return math.inf
-    idle = max(1.0 - rate * row_s, 0.0)
-    return float(min((1.0 - found["least_s"] / found["bound_s"] * idle) / row_s, _BUSIEST / row_s))
-
-
 def parts_of(run: Sequence[BatchRecord]) -> dict[str, float]:
     """The mean time of each part of a batch with rows, in milliseconds, without the wait and the first batches."""
     timed = [record for record in run if record.rows_in > 0 and record.parts]
     timed = timed[min(_SETTLED, len(timed) - 1) :]
     names = [part for part in PARTS if part != "wait"]
     return {n: 1e3 * sum(r.parts.get(n, 0.0) for r in timed) / len(timed) for n in names} if timed else {}
+
+
+def overload(note: Mapping[str, Any], slots: int) -> list[str]:
+    """A note on what could be served, where the load could not."""
+    if note["verdict"]["least_s"] is not None:
+        return []
+    served = highest_served(note["inputs"], slots)
+    return [f"as modelled the operators keep up with at most {number(served)} rows/s at their widest"]
 
 
 def other_machine(run: Sequence[BatchRecord], slots: int) -> list[str]:
