@@ -17,6 +17,7 @@ from penstock.apps.simulate.replay import judged, main, own_policy, replay
 from penstock.cli import main as command_line
 from penstock.control.decision import Decision, Policy, Static
 from penstock.control.histogram import LogHistogram
+from penstock.control.models.batch_service import launches
 from penstock.control.observation import Bound
 from penstock.control.policies.adaptive import Adaptive
 from penstock.engine.sim.batch import BatchHost
@@ -132,7 +133,7 @@ def test_load_costs_and_bounds_are_found_again() -> None:
 
 def test_what_rows_and_tasks_cost_outside_of_operators_is_told_apart() -> None:
     def dearer(record: BatchRecord) -> BatchRecord:
-        more = 5e-5 * record.rows_in + 0.02 * record.decision["widths"]["score"]
+        more = 5e-5 * record.rows_in + 0.02 * launches(record.decision["widths"]["score"])
         parts = {"run": record.parts["run"] + more, "wait": max(0.0, record.parts["wait"] - more)}
         return replace(record, parts=parts, visible=record.visible + more)
 
