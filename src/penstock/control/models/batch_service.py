@@ -161,11 +161,19 @@ class BatchService:
         """
         if mean_s is None and p95_s is None and p99_s is None:
             raise PolicyError("batch-service model", "there is no bound", "give mean_s, p95_s or p99_s")
+        weighed = ((0.5, mean_s), (0.95, p95_s), (0.99, p99_s))
+        return self.longest_lifetime_within([(weight, bound) for weight, bound in weighed if bound is not None])
+
+    def longest_lifetime_within(self, bounds: Iterable[tuple[float, float]]) -> float | None:
+        """The longest lifetime under which (weight x cycle + work) keeps each bound; None if there is none.
+
+        >>> BatchService(0.2, 0.0, 1000.0).longest_lifetime_within([(1.5, 1.7)])  # a row waits one more cycle
+        1.0
+        """
         longest = math.inf
-        for weight, bound in ((0.5, mean_s), (0.95, p95_s), (0.99, p99_s)):
-            if bound is not None:
-                above("batch-service model", "the bound", bound, 0.0)
-                longest = min(longest, (bound - self.fixed_s) / (weight + self.utilisation))
+        for weight, bound in bounds:
+            above("batch-service model", "the bound", bound, 0.0)
+            longest = min(longest, (bound - self.fixed_s) / (weight + self.utilisation))
         least = self.least_cycle_s
         if not math.isfinite(least) or longest < least * (1.0 - _ROUNDING):
             return None

@@ -1,6 +1,7 @@
 """`Adaptive` on a micro-batch host: the least widths and the longest cycle that keep the bounds (design, section 6).
 
-mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`. The stages of a batch run one after
+mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`; results of windows come a cycle later,
+for they are closed by the watermark of the batch before. The stages of a batch run one after
 another, so the time per row is
 
     row = sum over operators of  items per row x service time x skew at the width / width
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.control.decision import Decision
-from penstock.control.models.batch_service import BatchPlan, BatchService, cheapest_plan, launches
+from penstock.control.models.batch_service import BatchService, launches
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.control.policies.adaptive_fusing import (
     EXCHANGE_S,
@@ -46,6 +47,9 @@ _SIGMAS = 2.4  # deviations that a span's mean may be above its expectation
 _RATIOS = 24  # batches over which the model's error is judged
 _WEIGHTS = {"mean_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}  # of a cycle, in the latency of each kind
 
+Key = tuple[str, int]  # the kind of a limit, and how many batches later its results come
+Limits = Mapping[Key, float]
+
 
 @dataclass(frozen=True)
 class Outlook:
@@ -60,6 +64,7 @@ class Outlook:
     predicted_s: Mapping[str, float]  # by kind, at the present rate; empty if the rate cannot be served
     least_s: float | None  # the least latency of that kind that any plan gives here; None: the rate cannot be served
     parts_s: Mapping[str, float]  # where a row's mean latency goes: "wait", "fixed", and each operator
+    lag: int = 0  # of the bound that governs: how many batches later its results come
 
     @property
     def feasible(self) -> bool:
@@ -81,14 +86,13 @@ class BatchPlanner:
         self._batches = 0
         self._widths: dict[str, int] = {}
         self._wanted: dict[str, deque[int]] = {}
-        # measured / modelled latency of the last batches, by kind
-        self._ratios: dict[str, deque[float]] = {kind: deque(maxlen=_RATIOS) for kind in _WEIGHTS}
+        self._ratios: dict[Key, deque[float]] = {}  # measured / modelled latency of the last batches
 
     def decide(self, observed: Observation, current: Decision) -> Decision:
         """The decision for the next batch."""
         views = list(observed.operators.values())
         limits = tightest(observed.bounds)
-        if not views or not any(limit is not None for limit in limits.values()):
+        if not views or not limits:
             return current
         known = self._fixed_s if self._fixed_s is not None else observed.fixed_s
         # The first batches of a job are slow: F may fall fast.
@@ -101,16 +105,12 @@ class BatchPlanner:
         # One batch's mean scatters; what cannot be widened is the host's own cost, fitted by it already.
         views = [v if v.lo == v.hi else replace(v, service_s=self.learners[v.name].service_s) for v in views]
         self._learn(as_chained(views, current.chains), observed, current)
-        allowed = {
-            kind: None if limit is None else _MARGIN / max(self._safe(kind, observed), 1.0) * limit
-            for kind, limit in limits.items()
-        }
+        allowed = {key: _MARGIN / max(self._safe(key, observed), 1.0) * limit for key, limit in limits.items()}
         chains = self._chains(views, rates, allowed, limits, observed, current)
         members, views = views, as_chained(views, chains)
         widths, caps = self._least(views, rates, allowed, limits, observed.parallelism)
         chosen = self._settled(views, widths, current) if self.scaling else widths
-        narrowed = self._plan(views, rates, chosen, allowed)
-        lifetime = narrowed.lifetime_s if narrowed is not None else 0.0
+        lifetime = self._plan(views, rates, chosen, allowed) or 0.0
         if self.scaling and not self._next_fits(views, observed, chosen, allowed):
             # The next batch has the rows of a longer cycle: first the cycle is shortened, then the widths are.
             chosen = {v.name: max(chosen[v.name], min(v.width, v.hi)) for v in views}
@@ -133,8 +133,8 @@ class BatchPlanner:
         self,
         views: Sequence[OperatorView],
         rates: Mapping[str, float],
-        allowed: Mapping[str, float | None],
-        limits: Mapping[str, float | None],
+        allowed: Limits,
+        limits: Limits,
         slots: int,
     ) -> tuple[dict[str, int], dict[str, int]]:
         """The least widths that keep the bounds, or those of the fastest plan if none does; and the most useful."""
@@ -150,8 +150,8 @@ class BatchPlanner:
         self,
         views: Sequence[OperatorView],
         rates: Mapping[str, float],
-        allowed: Mapping[str, float | None],
-        limits: Mapping[str, float | None],
+        allowed: Limits,
+        limits: Limits,
         observed: Observation,
         current: Decision,
     ) -> tuple[Chain, ...]:
@@ -185,7 +185,7 @@ class BatchPlanner:
         rates: Mapping[str, float],
         widths: dict[str, int],
         caps: Mapping[str, int],
-        limits: Mapping[str, float | None],
+        limits: Limits,
     ) -> bool:
         """Give one more task where it shortens a row the most; False if it would cost a batch more than it saves."""
         best = max(views, key=lambda v: _saving(v, rates[v.name], widths[v.name], caps[v.name]))
@@ -209,7 +209,7 @@ class BatchPlanner:
         views: Sequence[OperatorView],
         observed: Observation,
         widths: Mapping[str, int],
-        allowed: Mapping[str, float | None],
+        allowed: Limits,
     ) -> bool:
         """Whether the batch that is cut now keeps the bounds: its rows came over the last cycle, C_last.
 
@@ -218,21 +218,22 @@ class BatchPlanner:
         rates = {v.name: v.completed_per_s for v in views}
         model = self._model(views, rates, widths)
         work = model.fixed_s + observed.backlog_items * (model.row_s if rates[views[0].name] > 0.0 else 0.0)
-        return all(
-            limit is None or _WEIGHTS[name] * observed.interval_s + work <= limit for name, limit in allowed.items()
-        )
+        return all(_weight(key) * observed.interval_s + work <= limit for key, limit in allowed.items())
 
     def _plan(
         self,
         views: Sequence[OperatorView],
         rates: Mapping[str, float],
         widths: Mapping[str, int],
-        allowed: Mapping[str, float | None],
-    ) -> BatchPlan | None:
+        allowed: Limits,
+    ) -> float | None:
+        """The longest lifetime that keeps the bounds; None if there is none."""
         model = self._model(views, rates, widths)
-        plan = cheapest_plan(model, [1], most_utilisation=_BUSIEST, **allowed)
+        if model.utilisation > _BUSIEST:
+            return None
+        lifetime = model.longest_lifetime_within([(_weight(key), limit) for key, limit in allowed.items()])
         # A cycle that is all work has nothing to catch up with after a slow batch.
-        return plan if plan is not None and plan.lifetime_s >= _SLACK * model.least_cycle_s else None
+        return lifetime if lifetime is not None and lifetime >= _SLACK * model.least_cycle_s else None
 
     def _model(
         self, views: Sequence[OperatorView], rates: Mapping[str, float], widths: Mapping[str, int]
@@ -254,26 +255,28 @@ class BatchPlanner:
             return
         rates = {v.name: v.completed_per_s for v in views}
         model = self._model(views, rates, {v.name: v.width for v in views})
-        modelled = _latencies(model, current.lifetime_s)
-        for found in observed.latency.values():
-            for (kind, expected), measured in zip(modelled.items(), found[:3], strict=True):
+        for bound in observed.bounds:
+            for kind, measured in zip(_WEIGHTS, observed.latency.get(bound.name, ())[:3], strict=False):
+                key = (kind, bound.lag)
+                expected = _latency(model, current.lifetime_s, key)
                 if math.isfinite(expected) and expected > 0.0:
-                    self._ratios[kind].append(min(max(measured / expected, 0.7), 2.0))
+                    ratios = self._ratios.setdefault(key, deque(maxlen=_RATIOS))
+                    ratios.append(min(max(measured / expected, 0.7), 2.0))
 
-    def _error(self, kind: str) -> float:
+    def _error(self, key: Key) -> float:
         """What the modelled latency is multiplied by: its mean error, for a quantile that of the slower batches.
 
         A mean over some seconds is made of all their batches, a high quantile of the slowest of them.
         """
-        ratios = sorted(self._ratios[kind])
+        ratios = sorted(self._ratios.get(key, ()))
         if len(ratios) < 4:
             return 1.0
-        return sum(ratios) / len(ratios) if kind == "mean_s" else ratios[int(0.9 * (len(ratios) - 1))]
+        return sum(ratios) / len(ratios) if key[0] == "mean_s" else ratios[int(0.9 * (len(ratios) - 1))]
 
-    def _safe(self, kind: str, observed: Observation) -> float:
+    def _safe(self, key: Key, observed: Observation) -> float:
         """The error to plan with: a mean is judged over a span of k batches, whose own mean scatters by s / sqrt(k)."""
-        error, ratios = self._error(kind), self._ratios[kind]
-        if kind != "mean_s" or len(ratios) < 4:
+        error, ratios = self._error(key), self._ratios.get(key, ())
+        if key[0] != "mean_s" or len(ratios) < 4:
             return error
         over_s = min((bound.over_s for bound in observed.bounds), default=observed.interval_s)
         batches = max(over_s / observed.interval_s, 1.0)
@@ -282,7 +285,7 @@ class BatchPlanner:
     def _outlook(
         self,
         views: Sequence[OperatorView],
-        limits: Mapping[str, float | None],
+        limits: Limits,
         widths: Mapping[str, int],
         caps: Mapping[str, int],
         lifetime_s: float,
@@ -294,22 +297,24 @@ class BatchPlanner:
         while self._widen(views, rates, fastest, caps, limits):
             pass
         best = self._model(views, rates, fastest)
-        tight: list[tuple[float, str, float, float | None]] = []
-        for kind, limit in limits.items():
-            if limit is not None:
-                least = _WEIGHTS[kind] * best.least_cycle_s + best.least_cycle_s
-                known = least * max(self._error(kind), 1.0) if math.isfinite(least) else None
-                tight.append((math.inf if known is None else known / limit, kind, limit, known))
-        _, kind, bound, least_s = max(tight, key=lambda found: found[0])
-        found = _latencies(model, lifetime_s)
-        predicted = {k: v * max(self._error(k), 0.7) for k, v in found.items() if math.isfinite(v)}
+        tight: list[tuple[float, Key, float, float | None]] = []
+        for key, limit in limits.items():
+            least = (_weight(key) + 1.0) * best.least_cycle_s
+            known = least * max(self._error(key), 1.0) if math.isfinite(least) else None
+            tight.append((math.inf if known is None else known / limit, key, limit, known))
+        _, (kind, lag), bound, least_s = max(tight, key=lambda found: found[0])
+        predicted = {}
+        for name in _WEIGHTS:
+            value = _latency(model, lifetime_s, (name, lag)) * max(self._error((name, lag)), 0.7)
+            if math.isfinite(value):
+                predicted[name] = value
         parts: dict[str, float] = {}
         cycle = model.cycle_s(lifetime_s)
         if math.isfinite(cycle):
-            parts = {"wait": cycle / 2.0, "fixed": model.fixed_s}
+            parts = {"wait": (0.5 + lag) * cycle, "fixed": model.fixed_s}
             for view in views:
                 parts[view.name] = cycle * view.arrivals_per_s * _row_s(view, widths[view.name])
-        return Outlook(kind, bound, predicted, least_s, parts)
+        return Outlook(kind, bound, predicted, least_s, parts, lag)
 
     def _settled(self, views: Sequence[OperatorView], widths: Mapping[str, int], current: Decision) -> dict[str, int]:
         """Wider at once; narrower only to what was the most needed for some batches."""
@@ -323,30 +328,39 @@ class BatchPlanner:
         return chosen
 
 
-def tightest(bounds: Sequence[Bound]) -> dict[str, float | None]:
+def tightest(bounds: Sequence[Bound]) -> dict[Key, float]:
     """The least limit of each kind: all rows of a batch leave together, so every bound counts for the whole of it.
 
     >>> tightest([Bound("a", ("x",), mean_s=2.0), Bound("b", ("y",), mean_s=1.0, p95_s=3.0)])
-    {'mean_s': 1.0, 'p95_s': 3.0, 'p99_s': None}
+    {('mean_s', 0): 1.0, ('p95_s', 0): 3.0}
     """
-    return {
-        name: min((limit for b in bounds if (limit := getattr(b, name)) is not None), default=None)
-        for name in ("mean_s", "p95_s", "p99_s")
-    }
+    found: dict[Key, float] = {}
+    for bound in bounds:
+        for kind in _WEIGHTS:
+            limit = getattr(bound, kind)
+            if limit is not None:
+                key = (kind, bound.lag)
+                found[key] = min(limit, found.get(key, math.inf))
+    return found
 
 
-def _cycle_of(limits: Mapping[str, float | None]) -> float:
+def _weight(key: Key) -> float:
+    """How many cycles a row waits: until it is cut, and where its results come some batches later, for those, too.
+
+    Windows are closed by the watermark of the batch before. They are few, so a high quantile is that of the last row.
+    """
+    kind, lag = key
+    return _WEIGHTS[kind] if lag == 0 else lag + (0.5 if kind == "mean_s" else 1.0)
+
+
+def _latency(model: BatchService, lifetime_s: float, key: Key) -> float:
+    """What a model gives for a kind of latency."""
+    return _weight(key) * model.cycle_s(lifetime_s) + model.work_s(lifetime_s)
+
+
+def _cycle_of(limits: Limits) -> float:
     """About how long a cycle is that keeps the bounds: what a task saves per second, it saves so many times."""
-    return min(limit / (1.0 + _WEIGHTS[kind]) for kind, limit in limits.items() if limit is not None)
-
-
-def _latencies(model: BatchService, lifetime_s: float) -> dict[str, float]:
-    """Mean, p95 and p99 that a model gives."""
-    return {
-        "mean_s": model.mean_s(lifetime_s),
-        "p95_s": model.quantile_s(0.95, lifetime_s),
-        "p99_s": model.quantile_s(0.99, lifetime_s),
-    }
+    return min(limit / (1.0 + _weight(key)) for key, limit in limits.items())
 
 
 def _cap(view: OperatorView, slots: int) -> int:

@@ -379,12 +379,13 @@ def _bounds(
         for one in said[-1]:
             limits = {kind: one.get(kind) for kind in ("mean_s", "p95_s", "p99_s")}
             span = over_s or float(one.get("over_s", 5.0))
-            bound = Bound(one["name"], tuple(one.get("operators") or path), over_s=span, **limits)
+            lag = int(one.get("lag", 0))
+            bound = Bound(one["name"], tuple(one.get("operators") or path), over_s=span, lag=lag, **limits)
             found.append((bound, tuple(one.get("sinks") or sinks)))
         return tuple(found), any(one != said[-1] for one in said)
     verdicts = [r.control["verdict"] for r in records if r.control.get("verdict")]
     if verdicts:
-        limit = {f"{verdicts[-1]['kind']}_s": float(verdicts[-1]["bound_s"])}
+        limit: dict[str, Any] = {f"{verdicts[-1]['kind']}_s": float(verdicts[-1]["bound_s"])}
         other = any(v["bound_s"] != verdicts[-1]["bound_s"] for v in verdicts)
         return ((Bound("bound", path, over_s=over_s or 5.0, **limit), sinks),), other
     raise FlowError(where, "it required no latency, so there is nothing to judge a policy by", "pass --bound MS")

@@ -101,7 +101,13 @@ class Controller:
     def _bound(self, requirement: Latency) -> Bound:
         """A latency as policies know it: a path of stages, from the source on."""
         limits = {"mean_s": requirement.mean_s, "p95_s": requirement.p95_s, "p99_s": requirement.p99_s}
-        return Bound(requirement.name, self._path(requirement), over_s=requirement.over_s, **limits)
+        path, behind = self._path(requirement), self.flow.ancestors(requirement.end.port)
+        # A window is closed by the watermark of the batch before, so its results come a batch later.
+        windows = [
+            n for name, n in self.flow.operators.items() if isinstance(n, op.Window) and n.time and name in behind
+        ]
+        after = [n for n in windows if op.owner(requirement.start.port) in self.flow.ancestors(n.name)]
+        return Bound(requirement.name, path, over_s=requirement.over_s, lag=len(after), **limits)
 
     def _targets(self) -> dict[str, float]:
         """The rates to reach, by the operator that begins the stage of the one required."""
@@ -142,7 +148,8 @@ class Controller:
             note["bounds"] = [stated(bound, self.sinks.get(bound.name, ())) for bound in seen.bounds]
         outlook = getattr(getattr(self.policy, "batches", None), "outlook", None)
         if outlook is not None and seen is not None and seen.bounds:
-            self._expected = {b.name: outlook.predicted_s["mean_s"] for b in seen.bounds if outlook.predicted_s}
+            expected = outlook.predicted_s.get("mean_s")
+            self._expected = {b.name: expected for b in seen.bounds if expected is not None and b.lag == outlook.lag}
             note["predicted_s"] = dict(outlook.predicted_s)
             note["verdict"] = {
                 "kind": outlook.kind.removesuffix("_s"),
@@ -211,7 +218,7 @@ def stated(bound: Bound, sinks: tuple[str, ...]) -> dict[str, Any]:
     """What was required, and where it is measured: `penstock simulate replay` judges by it.
 
     >>> stated(Bound("a->b", ("a", "b"), p95_s=1.5), ("out",))
-    {'name': 'a->b', 'operators': ['a', 'b'], 'p95_s': 1.5, 'over_s': 5.0, 'sinks': ['out']}
+    {'name': 'a->b', 'operators': ['a', 'b'], 'p95_s': 1.5, 'over_s': 5.0, 'lag': 0, 'sinks': ['out']}
     """
     limits = {"mean_s": bound.mean_s, "p95_s": bound.p95_s, "p99_s": bound.p99_s}
     return {
@@ -219,6 +226,7 @@ def stated(bound: Bound, sinks: tuple[str, ...]) -> dict[str, Any]:
         "operators": list(bound.operators),
         **{kind: limit for kind, limit in limits.items() if limit is not None},
         "over_s": bound.over_s,
+        "lag": bound.lag,
         "sinks": list(sinks),
     }
 
