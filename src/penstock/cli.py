@@ -31,12 +31,18 @@ def report(
     checkpoint: Annotated[Path, typer.Argument(help="The checkpoint directory of a job, running or not.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object instead of text.")] = False,
     last: Annotated[float | None, typer.Option(help="Only the last so many seconds.")] = None,
+    plot_path: Annotated[
+        Path | None,
+        typer.Option("--plot", help="Draw rates, latency, widths and lifetimes to this .png, .svg or .pdf."),
+    ] = None,
 ) -> None:
     """Where the time of a job goes, from the telemetry in its checkpoint."""
     from rich.console import Console
 
+    from penstock.observe.picture import check_picture, write_picture
     from penstock.observe.report import Report
     from penstock.observe.telemetry import read, telemetry_dir
+    from penstock.observe.timeline import Timeline
 
     if last is not None and last <= 0.0:
         _refuse("--last must be more than 0 seconds")
@@ -44,7 +50,13 @@ def report(
     if not directory.parent.is_dir():
         what = "is not a Penstock checkpoint" if checkpoint.is_dir() else "does not exist"
         _refuse(f"checkpoint {checkpoint} {what}")
-    found = Report.of(read(directory), last=last)
+    if plot_path is not None:
+        check_picture(plot_path, "report --plot")  # before the work
+    records = list(read(directory))
+    found = Report.of(records, last=last)
+    if plot_path is not None:
+        write_picture(Timeline.of(records, last), plot_path, "report --plot")
+        typer.echo(f"picture: {plot_path}", err=True)
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     elif sys.stdout.isatty():

@@ -14,7 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from tests.engine.tools import RUNNING, expected_sums, parquet, run, running_sum, static, stream
+from penstock.engine.spark.crash import POINTS, CrashPlan
+from tests.engine.tools import RUNNING, Isolating, expected_sums, parquet, run, running_sum, static, stream
 
 TOTAL = 2000
 
@@ -124,11 +125,28 @@ def test_faults_that_stay_end_the_job_after_a_limit(spark: SparkSession, tmp_pat
     assert len(job.faults) == 2
 
 
-def test_a_fault_that_passes_is_survived(spark: SparkSession, tmp_path: Path) -> None:
+def one_hot(batch: Any) -> Any:
+    """Half of the rows get one key."""
+    index, keys = batch.column("i").to_numpy(), batch.column("k").to_numpy()
+    return batch.set_column(batch.schema.get_field_index("k"), "k", pa.array(np.where(index % 2 == 0, 7, keys)))
+
+
+def test_faults_that_pass_are_survived_while_widths_routes_and_chains_change(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The hot key's group is alone on a task wherever there are several; every crash point fires, and a disk fails."""
+    total = 4500
     flow = ps.Flow("hiccup")
-    read = flow.read(stream(spark, TOTAL))
-    read.stateful(running_sum, name="sums", **RUNNING).write("parquet", path=str(tmp_path / "out"), name="out")
-    job = flow.start(spark, str(tmp_path / "ckpt"), lifetime=0.2)
+    elastic = ps.elastic(1, 5)
+    hot = flow.read(stream(spark, total)).map(one_hot, replicas=elastic, chunk=64, name="hot")
+    again = hot.map(lambda batch: batch, replicas=elastic, chunk=64, name="again")
+    sums = again.stateful(running_sum, name="sums", replicas=elastic, **RUNNING)
+    sums.write("parquet", path=str(tmp_path / "out"), name="out")
+    flow.require(ps.Latency(hot, sums, mean="1 s"))
+    policy, records = Isolating(chain=("hot", "again")), list[Any]()
+    plan = CrashPlan(dict(enumerate(POINTS, start=2)))
+    job = flow.start(spark, str(tmp_path / "ckpt"), policy, lifetime=0.05, crash=plan)
+    job.on_batch(records.append)
     finish, failures = job.ledger.finish, []
 
     def once(batch: int, manifest: dict[str, Any]) -> None:
@@ -138,11 +156,19 @@ def test_a_fault_that_passes_is_survived(spark: SparkSession, tmp_path: Path) ->
         finish(batch, manifest)
 
     job.ledger.finish = once
-    job.drain(60)
+    job.drain(120)
     job.stop()
-    assert len(job.faults) == len(failures) == 1
-    after, _ = expected_sums(static(spark, TOTAL).toArrow())
-    assert {row["i"]: row["so_far"] for row in parquet(tmp_path / "out").to_pylist()} == after
+    assert plan.left == {}
+    assert len(failures) == 1
+    assert len(job.faults) == len(POINTS) + 1
+    assert policy.alone["sums"] >= 3
+    assert {len(record.decision["chains"]) for record in records} == {0, 1}
+    assert len({record.decision["widths"]["sums"] for record in records}) >= 3
+    after, state = expected_sums(one_hot(static(spark, total).toArrow()))
+    written = parquet(tmp_path / "out").to_pylist()
+    assert len(written) == total
+    assert {row["i"]: row["so_far"] for row in written} == after, "and in the order of each key"
+    assert {row["k"]: (row["total"], row["n"]) for row in job.state("sums").to_pylist()} == state
 
 
 def test_plain_readers_never_see_a_batch_twice_or_half(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +28,14 @@ def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class Watching:
-    """Keeps what it is shown, and changes nothing; raises where told to."""
+    """Keeps what it is shown, and changes nothing."""
 
-    def __init__(self, fails_at: int | None = None) -> None:
+    def __init__(self) -> None:
         self.seen: list[Observation] = []
-        self.fails_at = fails_at
 
     def decide(self, observed: Observation | None, current: Decision) -> Decision:
         assert observed is not None
         self.seen.append(observed)
-        if len(self.seen) == self.fails_at:
-            raise ValueError("a policy with a bug")
         return current
 
 
@@ -112,26 +110,54 @@ def test_the_default_policy_keeps_what_is_required_and_says_why(spark: SparkSess
     assert any(record.control.get("outcome") for record in records), "predictions are held against what happened"
 
 
-def test_a_policy_that_raises_changes_nothing_and_is_named(
+class Failing:
+    """Decides once, and then does what a policy must not do."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def decide(self, observed: Observation | None, current: Decision) -> Decision:
+        self.calls += 1
+        if self.calls == 1:
+            return replace(current, widths={"sums": 3})
+        if self.calls == 2:
+            raise ValueError("a policy with a bug")
+        if self.calls == 3:
+            return None  # type: ignore[return-value]
+        if self.calls == 4:
+            return replace(current, widths={"sums": 1}, lifetime_s=float("nan"))
+        return replace(current, routes={"sums": (99,)})  # no such task, and not as many groups
+
+
+def test_of_a_policy_that_fails_the_last_decision_stays_and_it_is_said(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    total = 3000
     flow = ps.Flow("raising")
-    read = flow.read(stream(spark, 2000))
-    read.stateful(running_sum, name="sums", **RUNNING).write("parquet", path=str(tmp_path / "out"), name="out")
+    read = flow.read(stream(spark, total))
+    sums = read.stateful(running_sum, name="sums", replicas=ps.elastic(1, 4), **RUNNING)
+    sums.write("parquet", path=str(tmp_path / "out"), name="out")
+    flow.require(ps.Latency(read, sums, mean="1 s"))
     records: list[BatchRecord] = []
     with caplog.at_level(logging.WARNING, logger="penstock"):
-        job = flow.start(spark, str(tmp_path / "ckpt"), Watching(fails_at=2), available_now=True)
+        job = flow.start(spark, str(tmp_path / "ckpt"), Failing(), available_now=True)
         job.on_batch(records.append)
         try:
             assert job.await_end(60)
         finally:
             job.stop()
-    assert "a policy with a bug" in caplog.text
-    assert job.host.controller.errors == 1
-    assert any("a policy with a bug" in record.control.get("error", "") for record in records)
-    after, _ = expected_sums(static(spark, 2000).toArrow())
+    assert [record.decision["widths"]["sums"] for record in records] == [1, 3, 3, 3, 3, 3]
+    assert ["error" in record.control for record in records] == [False, True, True, True, False, False]
+    assert "a policy with a bug" in records[1].control["error"]
+    assert "lifetime_s" in records[3].control["error"]
+    assert job.host.controller.errors == 3
+    assert "policy Failing raised; the last decision stays: ValueError: a policy with a bug" in caplog.text
+    report = job.report()
+    assert report.policy_errors == 3
+    assert "the policy raised 3 times; the last decision stayed" in str(report)
+    after, _ = expected_sums(static(spark, total).toArrow())
     written = parquet(tmp_path / "out").to_pylist()
-    assert len(written) == 2000
+    assert len(written) == total
     assert {row["i"]: row["so_far"] for row in written} == after
 
 

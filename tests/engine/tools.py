@@ -89,6 +89,31 @@ class Changing:
         return replace(current, widths=dict.fromkeys(current.widths, width), routes=routes)
 
 
+class Isolating(Changing):
+    """The same, and where there is more than one task the group that had most rows has one for itself.
+
+    The farms named in `chain` share tasks in every other pair of batches.
+    """
+
+    def __init__(self, chain: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.chain = chain
+        self.alone: dict[str, int] = {}  # how often a group of an operator was put on a task of its own
+
+    def decide(self, observed: Any, current: Decision) -> Decision:
+        decided = super().decide(observed, current)
+        routes = dict(decided.routes)
+        for name, view in observed.operators.items():
+            tasks = decided.widths.get(name, 1)
+            if view.groups and tasks > 1:
+                others = [task % (tasks - 1) for task in routes[name]]
+                others[int(np.argmax(view.groups))] = tasks - 1
+                routes[name] = tuple(others)
+                self.alone[name] = self.alone.get(name, 0) + 1
+        chains = (self.chain,) if self.chain and self.calls % 4 < 2 else ()
+        return replace(decided, routes=routes, chains=chains)
+
+
 def parquet(path: str | Path) -> pa.Table:
     """All rows of a file sink, as a plain reader sees them."""
     return pq.read_table(path)

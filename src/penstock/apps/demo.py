@@ -173,9 +173,11 @@ def main(seconds: float = 21.0, out: str | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own would break the batch at work off
     columns: dict[str, Any] = {"schema": "id bigint, price double", "keys": {"symbol": SYMBOLS}}
     print("warming up: the same flow over 2,000 quotes, unmeasured ...", flush=True)
-    few = ps.sources.replay(spark, quotes, **columns, schedule=ps.sources.constant(RATE), total=2000, start=0)
-    warm = folder / "warm-up"
-    build(few, warm, {}).start(spark, str(warm / "checkpoint"), available_now=True).await_end()
+    few = ps.sources.replay(
+        spark, quotes, **columns, schedule=ps.sources.constant(RATE), total=2000, start=0, max_rows=1000
+    )
+    warm = folder / "warm-up"  # one batch with one task each, one with two: Spark compiles code for both
+    build(few, warm, {}).start(spark, str(warm / "checkpoint"), AtOnce(), available_now=True).await_end()
     third = seconds / 3
     load = ps.sources.constant(RATE, third).then(ps.sources.constant(2 * RATE, third))
     load = load.then(ps.sources.constant(RATE / 2, third))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from penstock.durations import Duration
 from penstock.errors import FlowError
 from penstock.flow import operators as op
 from penstock.flow.schema import columns_text
@@ -22,6 +24,19 @@ def explain(flow: Flow, format: str) -> str:
     if format not in drawings:
         raise FlowError("explain", f"format={format!r} is not one of {', '.join(drawings)}", "choose one of them")
     return drawings[format](flow)
+
+
+def verdict(flow: Flow, checkpoint: str | os.PathLike[str] | None, calibrate: Duration | None, reread: bool) -> str:
+    """Say whether what is required can be kept here, from an earlier run or from a calibration."""
+    if checkpoint is not None and calibrate is not None:
+        raise FlowError("explain", "it judges by an earlier run or by a calibration, not by both", "pass one of them")
+    # flow describes, the engine runs: as with start(), the engine is asked only when it is called
+    from penstock.engine.spark import explained as engine  # noqa: PLC0415
+
+    if checkpoint is not None:
+        return str(engine.from_checkpoint(flow, checkpoint))
+    assert calibrate is not None
+    return str(engine.from_calibration(flow, calibrate, reread=reread))
 
 
 def as_text(flow: Flow) -> str:

@@ -11,9 +11,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from penstock.durations import Duration
 from penstock.errors import FlowError
 from penstock.flow import operators as op
-from penstock.flow.explain import explain
+from penstock.flow.explain import explain, verdict
 from penstock.flow.graph import Edge, Task, TemplateGraph, all_to_all, one_to_one
 from penstock.flow.identity import identity
 from penstock.flow.requirements import Requirement, check, merged
@@ -140,9 +141,28 @@ class Flow:
         """Return what must not change between two starts on one checkpoint, one line per operator."""
         return identity(self)
 
-    def explain(self, format: str = "text") -> str:
-        """Draw the flow: `"text"`, `"mermaid"`, or `"farm"` (the notation of thesis 003)."""
-        return explain(self, format)
+    def explain(
+        self,
+        format: str = "text",
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        calibrate: Duration | None = None,
+        reread: bool = False,
+    ) -> str:
+        """Draw the flow: `"text"`, `"mermaid"`, or `"farm"` (the notation of thesis 003).
+
+        With `checkpoint` (of an earlier run) or `calibrate` (the length of a short run made for this, "10 s") the text
+        also says whether the latencies required can be kept here: feasible or not, the least that is, where a row's
+        time goes, how far predictions were off, what would help. A calibration calls the flow's functions, on a
+        temporary checkpoint and with no sink written; it refuses sources that may not be read twice, unless
+        `reread=True`. See docs/how-to/keep-a-latency.md.
+        """
+        drawing = explain(self, format)
+        if checkpoint is None and calibrate is None:
+            return drawing
+        if format != "text":
+            raise FlowError("explain", f"a verdict goes with the text, not with format={format!r}", "leave format out")
+        return f"{drawing}\n{verdict(self, checkpoint, calibrate, reread)}"
 
     def start(self, spark: SparkSession, checkpoint: str, policy: Any = None, **options: Any) -> Any:
         """Start the flow as one streaming query and return its `Job`; options are those of `Job`."""

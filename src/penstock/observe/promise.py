@@ -7,7 +7,7 @@ not judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,11 +57,10 @@ def promises(records: Iterable[BatchRecord]) -> tuple[PromiseReport, ...]:
     >>> promises([BatchRecord(1)])
     ()
     """
-    told = [record for record in records if not record.superseded]
-    stated = {bound["name"]: bound for record in told for bound in record.control.get("bounds", ())}
+    told = in_force(record for record in records if not record.superseded)
     found = []
-    for bound in stated.values():
-        under = [record for record in told if bound in record.control.get("bounds", ())]
+    for bound in {bound["name"]: bound for _, bounds in told for bound in bounds}.values():
+        under = [record for record, bounds in told if bound in bounds]
         for statistic in ("mean", "p95", "p99"):
             if f"{statistic}_s" in bound:
                 found.append(_promise(statistic, bound, under))
@@ -69,31 +68,85 @@ def promises(records: Iterable[BatchRecord]) -> tuple[PromiseReport, ...]:
 
 
 def _promise(statistic: str, bound: dict[str, Any], records: list[BatchRecord]) -> PromiseReport:
-    name, bound_s, over_s, sinks = bound["name"], bound[f"{statistic}_s"], bound["over_s"], bound["sinks"]
-    spans: dict[int, list[LogHistogram]] = {}
-    for record in records:
-        seen = [record.latency[sink] for sink in sinks if sink in record.latency]
-        spans.setdefault(int((record.visible - records[0].visible) // over_s), []).extend(seen)
-    values = [value for found in spans.values() if (value := _value(found, statistic)) is not None]
+    name, bound_s = bound["name"], bound[f"{statistic}_s"]
+    values = [span.value_s for span in spans(statistic, bound, records)]
     verdict: dict[str, Any] = next((r.control["verdict"] for r in reversed(records) if "verdict" in r.control), {})
     pairs = [r.control["outcome"][name] for r in records if name in r.control.get("outcome", {})]
+    if {record.latency_from for record in records if record.latency} == {"cut"}:
+        pairs = []  # what is predicted is the latency from arrival
     errors = [abs(p["measured_s"] - p["predicted_s"]) / p["measured_s"] for p in pairs if p["measured_s"] > 0.0]
-    everything = _value([histogram for found in spans.values() for histogram in found], statistic)
+    # Of several limits the tightest governs, and the verdict is about that one: if it can be kept, so can the others.
+    governs = verdict.get("kind", statistic) == statistic and verdict.get("bound_s", bound_s) == bound_s
+    feasible = verdict.get("feasible") if governs or verdict.get("feasible") else None
+    if not governs:
+        verdict = {}
+    everything = _value(_seen(records, bound["sinks"]), statistic)
     parts = {part: seconds * 1e3 for part, seconds in verdict.get("parts_s", {}).items()}
     return PromiseReport(
         name=name,
         statistic=statistic,
         bound_ms=bound_s * 1e3,
-        over_s=over_s,
+        over_s=bound["over_s"],
         intervals=len(values),
         kept=sum(value <= bound_s for value in values) / len(values) if values else None,
         measured_ms=None if everything is None else everything * 1e3,
         predicted_off_by=sum(errors) / len(errors) if errors else None,
-        feasible=verdict.get("feasible"),
+        feasible=feasible,
         least_ms=None if verdict.get("least_s") is None else verdict["least_s"] * 1e3,
         parts_ms=parts,
-        advice=_advice(verdict.get("feasible"), parts),
+        advice=_advice(feasible, parts),
     )
+
+
+@dataclass(frozen=True)
+class Span:
+    """One interval over which a bound is judged: its first and last batch, and the value."""
+
+    first: BatchRecord
+    last: BatchRecord
+    value_s: float
+
+
+def spans(statistic: str, bound: dict[str, Any], records: Sequence[BatchRecord]) -> list[Span]:
+    """What a bound is judged by: its statistic over each span of its `over` in which something became visible.
+
+    >>> bound = {"name": "a->b", "mean_s": 0.5, "over_s": 2.0, "sinks": ["out"]}
+    >>> seen = {"out": LogHistogram.of([0.25])}
+    >>> batches = [BatchRecord(n, visible=float(n), latency=seen) for n in range(4)]
+    >>> [(span.first.batch, span.last.batch) for span in spans("mean", bound, batches)]
+    [(0, 1), (2, 3)]
+    """
+    found: dict[int, list[BatchRecord]] = {}
+    for record in records:
+        found.setdefault(int((record.visible - records[0].visible) // bound["over_s"]), []).append(record)
+    return [
+        Span(group[0], group[-1], value)
+        for group in found.values()
+        if (value := _value(_seen(group, bound["sinks"]), statistic)) is not None
+    ]
+
+
+def in_force(records: Iterable[BatchRecord]) -> list[tuple[BatchRecord, list[dict[str, Any]]]]:
+    """Each batch with the bounds it was under: those stated in it, or before it in the same run.
+
+    A policy that decides once in a while states them once in a while; they hold for the batches between, too.
+
+    >>> bound = {"name": "a->b", "mean_s": 0.5, "over_s": 2.0, "sinks": ["out"]}
+    >>> told = [BatchRecord(1, "a", control={"bounds": [bound]}), BatchRecord(2, "a"), BatchRecord(3, "b")]
+    >>> [len(bounds) for _, bounds in in_force(told)]
+    [1, 1, 0]
+    """
+    found: list[tuple[BatchRecord, list[dict[str, Any]]]] = []
+    run, stated = None, list[dict[str, Any]]()
+    for record in records:
+        stated = record.control.get("bounds", stated if record.run == run else [])
+        run = record.run
+        found.append((record, stated))
+    return found
+
+
+def _seen(records: Iterable[BatchRecord], sinks: Iterable[str]) -> list[LogHistogram]:
+    return [record.latency[sink] for record in records for sink in sinks if sink in record.latency]
 
 
 def _value(histograms: list[LogHistogram], statistic: str) -> float | None:

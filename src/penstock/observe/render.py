@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from penstock.observe.promise import PromiseReport
     from penstock.observe.report import LatencyReport, Report
 
 _FROM = {
@@ -67,10 +68,20 @@ def to_text(report: Report, width: int) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).rstrip()
 
 
-def _promises(report: Report) -> list[Text]:
-    """A line per bound, where a row's time goes, and what would help."""
+def promise_lines(promises: Iterable[PromiseReport]) -> list[str]:
+    r"""A line per bound, where a row's time goes, how far predictions were off, and what would help.
+
+    >>> from penstock.observe.promise import PromiseReport
+    >>> parts = {"wait": 100.0, "fixed": 300.0}
+    >>> late = PromiseReport("a->b", "mean", 200.0, 5.0, 4, 0.0, 420.0, 0.05, False, 380.0, parts, "fewer stages")
+    >>> print("\n".join(promise_lines([late])))
+    a->b: mean 420 ms, at most 200 ms required; kept in 0.0 % of 4 intervals of 5 s; NOT FEASIBLE here (least 380 ms)
+      a row's time, as modelled: wait 100 ms, fixed 300 ms
+      predictions of the next batch's mean were off by 5.0 %
+      fewer stages
+    """
     lines = []
-    for promise in report.promises:
+    for promise in promises:
         lines.append(promise.line())
         if promise.parts_ms:
             parts = ", ".join(f"{name} {value:.0f} ms" for name, value in promise.parts_ms.items() if value >= 0.5)
@@ -79,6 +90,11 @@ def _promises(report: Report) -> list[Text]:
             lines.append(f"  predictions of the next batch's mean were off by {100 * promise.predicted_off_by:.1f} %")
         if promise.advice:
             lines.append(f"  {promise.advice}")
+    return lines
+
+
+def _promises(report: Report) -> list[Text]:
+    lines = promise_lines(report.promises)
     if report.policy_errors:
         lines.append(f"the policy raised {report.policy_errors} times; the last decision stayed")
     return [Text(line) for line in lines]

@@ -102,8 +102,8 @@ class Host:
         with self.working:
             if self.stopping.is_set():
                 raise Stopping("the job is stopping")
-            entered = time.time()
-            measured = Measured(number, self.run, entered, spark_s=entered - self._left_at if self._left_at else 0.0)
+            since = time.monotonic() - self._left_at if self._left_at is not None else 0.0
+            measured = Measured(number, self.run, time.time(), spark_s=since)
             manifest = self.ledger.manifest(number)
             measured.replayed = manifest is not None or self.ledger.folder.get(f"log/{number:08d}") is not None
             if manifest is None:
@@ -116,7 +116,7 @@ class Host:
         self._wait(measured)
         if self.crash is not None:
             self.crash.here("commit", number)
-        self._left_at = time.time()
+        self._left_at = time.monotonic()
         self._record(record, measured)
 
     def _use(self, chains: tuple[tuple[str, ...], ...]) -> None:

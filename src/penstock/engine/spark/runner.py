@@ -84,7 +84,11 @@ class Runner:
             if not name.startswith(prefix) or stage not in names:  # of others, one may be half written
                 continue
             with self.folder.system.open_input_stream(self.folder.at(folder, name)) as stream:
-                report = json.loads(stream.read())
+                text = stream.read()
+            try:
+                report = json.loads(text)
+            except ValueError:  # half a file, of an attempt that failed; the one that counts left a whole one
+                continue
             key = (stage, report["partition"])
             if key not in best or best[key]["attempt"] <= report["attempt"]:
                 best[key] = report
