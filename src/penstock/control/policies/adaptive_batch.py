@@ -271,7 +271,10 @@ class BatchPlanner:
         ratios = sorted(self._ratios.get(key, ()))
         if len(ratios) < 4:
             return 1.0
-        return sum(ratios) / len(ratios) if key[0] == "mean_s" else ratios[int(0.9 * (len(ratios) - 1))]
+        if key[0] == "mean_s":
+            return sum(ratios) / len(ratios)
+        # Of windows, only those that close late in a cycle tell how long the last of them take.
+        return ratios[int((0.9 if key[1] == 0 else 0.97) * (len(ratios) - 1))]
 
     def _safe(self, key: Key, observed: Observation) -> float:
         """The error to plan with: a mean is judged over a span of k batches, whose own mean scatters by s / sqrt(k)."""
