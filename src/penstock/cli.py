@@ -176,11 +176,18 @@ def windows(
 @bench.command()
 def adaptive(
     json_path: Annotated[str | None, typer.Option("--json", help="Results file; a cut run goes on from it.")] = None,
-    only: Annotated[str | None, typer.Option(help="staircase, trading, burst, hotkey; by commas.")] = None,
-    policies: Annotated[
-        str | None, typer.Option(help="adaptive, static, at-once, elastic, spar-latency; by commas.")
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="staircase, trading, burst, hotkey, low-load, service, frames, mandelbrot, tweets, livestream (commas)."
+        ),
     ] = None,
-    runs: Annotated[int, typer.Option(help="Runs of each policy, pooled.", min=1)] = 3,
+    policies: Annotated[
+        str | None, typer.Option(help="adaptive, static, at-once, elastic, spar-latency, fused, split; by commas.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Runs of each policy, pooled; left out: each scenario's own.", min=1)
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the results file has.")] = False,
 ) -> None:
     """Live runs under changing load: the stated latency, kept or not, and what it costs."""

@@ -3,7 +3,7 @@
     rest = F + b n + t p          n rows, p tasks of operators that can be widened
 
 fitted over the last batches, the newest counting most, by least squares with a prior (ridge): where all batches were of
-one size or one width, b and t cannot be told from F, and stay near what is usual (1 us, 25 ms). Outliers are left out
+one size or one width, b and t cannot be told from F, and stay near what is usual (1 us, 15 ms). Outliers are left out
 of a second pass; none of the three is below 0. The first batches of a job are slow (code is compiled, workers start):
 they count only as long as there are no others.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 _MEMORY = 40  # batches
 _FADES = 0.92  # weight of a batch against the one after it
 _USUAL_ROW_S, _ROW_DOUBT_S = 1e-6, 5e-6  # what a row costs to read and to cross into Python, and how far that is off
-_USUAL_TASK_S, _TASK_DOUBT_S = 0.025, 0.01  # the same of a Python task
+_USUAL_TASK_S, _TASK_DOUBT_S = 0.015, 0.01  # the same of a Python task
 _COLD = 4  # batches of a job that are slow
 _NOISE = 0.1  # standard deviation of the rest, as a share of it
 

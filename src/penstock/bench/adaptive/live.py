@@ -2,46 +2,40 @@
 
 A run is open loop: rows fall due by the schedule, whatever the job does, and latency counts from then. Time is cut
 into spans of `OVER_S`; a span is fulfilled if the statistic of all rows that became visible in it is within the
-bound. The first `SETTLE_S` seconds of a run (the query starts, workers fork) are not judged. CPU seconds are those of
-this process and all below it: driver, JVM, Python workers.
+bound; of several bounds, within each. The first `SETTLE_S` seconds of a run (the query starts, workers fork) are not
+judged. CPU seconds are those of this process and all below it: driver, JVM, Python workers.
 """
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from typing import Any
 
-import psutil
 from pyspark.sql import SparkSession
 
-import penstock as ps
-from penstock.bench.adaptive.scenarios import Scenario
+from penstock.bench.adaptive.description import Build, Built, Scenario
+from penstock.bench.adaptive.judging import (
+    Spans,
+    chained,
+    changes,
+    falls_to,
+    in_spans,
+    judge,
+    latency_verdicts,
+    rates,
+    unevenness,
+    worst,
+)
 from penstock.control.decision import Decision
 from penstock.control.histogram import LogHistogram
-from penstock.observe.observer import stages_of
+from penstock.observe.processor import cpu_seconds
 from penstock.observe.record import BatchRecord
 from penstock.sources.schedule import Schedule
 
-OVER_S = 3.0
 SETTLE_S = 6.0
-
-
-@dataclass
-class Spans:
-    """The latency histograms of consecutive spans; those of several runs are pooled by adding the lists."""
-
-    fulfilled: list[bool] = field(default_factory=list)
-    settled: list[bool] = field(default_factory=list)  # without the first two spans after a step
-
-    def add(self, other: Spans) -> None:
-        """Pool the spans of another run."""
-        self.fulfilled += other.fulfilled
-        self.settled += other.settled
 
 
 @dataclass
@@ -56,6 +50,8 @@ class Outcome:
     model_error: float | None
     uneven: list[float]  # busiest task / mean task of the chosen operator, per batch, later than 3 spans after a step
     seconds: float
+    each: dict[str, Spans] = field(default_factory=dict)  # by sink, where several latencies are required
+    more: dict[str, Any] = field(default_factory=dict)  # what only this scenario shows
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -66,21 +62,9 @@ class Outcome:
     @staticmethod
     def from_json(value: dict[str, Any]) -> Outcome:
         """What `to_json` wrote."""
+        each = {sink: Spans(**spans) for sink, spans in value.get("each", {}).items()}
         known = {**value, "spans": Spans(**value["spans"]), "latency": LogHistogram.from_json(value["latency"])}
-        return Outcome(**known)
-
-
-def cpu_seconds() -> float:
-    """CPU seconds so far of this process and all below it, those that ended included."""
-    total = 0.0
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+        return Outcome(**{**known, "each": each})
 
 
 class Fixed:
@@ -103,96 +87,104 @@ def run(
     load: Schedule | None = None,
     seconds: float | None = None,
     requires: bool = True,
+    build: Build | None = None,
 ) -> Outcome:
-    """Run a policy (an object, a name, or None for the default) and measure it."""
-    built = scenario.build(spark, load or scenario.load)
+    """Run a policy (an object, a name, or None for the default) and measure it.
+
+    `load`, `seconds` and `build` take the place of the scenario's own; without `requires` it is judged all the same.
+    """
+    built = (build or scenario.build)(spark, load or scenario.load)
+    lasts = seconds or scenario.seconds
     if requires:
-        bound = f"{bound_s * 1e6:.0f} us"
-        limit: dict[str, Any] = {scenario.statistic: bound}
-        built.flow.require(ps.Latency(built.start, built.end, over=f"{OVER_S:g} s", **limit))
+        state_requirements(built, scenario, bound_s)
     records: list[BatchRecord] = []
     with tempfile.TemporaryDirectory() as checkpoint:
         job = built.flow.start(spark, checkpoint=checkpoint, policy=policy)
         began = time.time()
+
+        def hold_until(at_s: float) -> None:
+            job.await_end(max(0.0, began + at_s - time.time()))
+
         try:
             job.on_batch(records.append)
-            job.await_end(SETTLE_S)
+            hold_until(SETTLE_S)
             before = cpu_seconds()
-            job.await_end((seconds or scenario.seconds) - SETTLE_S)
+            if built.target is not None and requires and built.target.until_s < lasts:
+                hold_until(built.target.until_s)
+                job.require(built.target.none())
+            hold_until(lasts)
             spent = cpu_seconds() - before
             error = job.host.controller.predictions.mape()
         finally:
             job.stop()
-    start = began + SETTLE_S
-    end = began + (seconds or scenario.seconds)
+    start, end = began + SETTLE_S, began + lasts
     judged = [record for record in records if start <= record.visible < end]
-    return Outcome(
-        spans=judge(judged, start, [began + at for at in scenario.steps_s], scenario.statistic, bound_s),
-        latency=LogHistogram.total(record.latency["out"] for record in judged if "out" in record.latency),
+    steps = [began + at for at in scenario.steps_s]
+    outcome = Outcome(
+        spans=Spans(),
+        # Where there is always more to do than is done, rows wait the longer the later they come: that says nothing.
+        latency=latency_at(judged, built.promises[0].sink) if built.promises else LogHistogram(),
         cpu_seconds=spent,
         width_seconds=sum(record.decision["widths"].get(built.operator, 0) * record.cycle_s for record in judged),
         reconfigurations=changes(judged),
         model_error=error,
-        uneven=unevenness(judged, built.operator, [began + at for at in scenario.steps_s]),
+        uneven=unevenness(judged, built.operator, steps),
         seconds=end - start,
+        more={"chained": chained(judged)} if scenario.variants else {},
     )
+    if built.target is not None:
+        judge_target(outcome, built, records, start, end, began)
+    else:
+        judge_promises(outcome, built, scenario, bound_s, judged, start, steps)
+    return outcome
 
 
-def judge(
-    records: Sequence[BatchRecord], start: float, steps: Sequence[float], statistic: str, bound_s: float
-) -> Spans:
-    """Whether each span kept the bound; a span in which nothing became visible did not, if rows were waiting.
-
-    >>> fast = BatchRecord(1, visible=1.0, rows_in=1, latency={"out": LogHistogram.of([0.2])})
-    >>> slow = BatchRecord(2, visible=4.0, rows_in=1, latency={"out": LogHistogram.of([0.8])})
-    >>> judge([fast, slow], 0.0, [2.5], "mean", 0.5)
-    Spans(fulfilled=[True, False], settled=[])
-    """
-    spans = Spans()
-    if not records:
-        return spans
-    last = max(record.visible for record in records)
-    for number in range(int((last - start) // OVER_S) + 1):
-        low, high = start + number * OVER_S, start + (number + 1) * OVER_S
-        seen = [r.latency["out"] for r in records if low <= r.visible < high and "out" in r.latency]
-        histogram = LogHistogram.total(seen)
-        value = histogram.mean if statistic == "mean" else histogram.quantile(0.95)
-        if value is None and any(low <= r.visible < high for r in records):
-            continue  # batches ran, but no window closed: nothing to judge
-        kept = value is not None and value <= bound_s
-        spans.fulfilled.append(kept)
-        if not any(low < step + 2.0 * OVER_S and step < high for step in steps if step > start):
-            spans.settled.append(kept)
-    return spans
+def state_requirements(built: Built, scenario: Scenario, bound_s: float) -> None:
+    """Require of the flow what it is judged by."""
+    for promise, limit in zip(built.promises, scenario.bounds_s(built, bound_s), strict=True):
+        built.flow.require(promise.require(limit))
+    if built.target is not None:
+        built.flow.require(built.target.require())
 
 
-def changes(records: Sequence[BatchRecord]) -> int:
-    """How often the widths changed."""
-    widths = [record.decision["widths"] for record in records]
-    return sum(a != b for a, b in pairwise(widths))
+def latency_at(records: Sequence[BatchRecord], sink: str) -> LogHistogram:
+    """All latencies of a sink."""
+    return LogHistogram.total(record.latency[sink] for record in records if sink in record.latency)
 
 
-def unevenness(records: Sequence[BatchRecord], operator: str, steps: Sequence[float]) -> list[float]:
-    """Busiest over mean task of an operator, for batches later than three spans after every step."""
-    found = []
-    for record in records:
-        if any(0.0 <= record.visible - step < 3.0 * OVER_S for step in steps):
-            continue
-        for stage in stages_of(record):
-            if stage.name == operator and stage.width > 1 and stage.rows > 0:
-                found.append(stage.skew)
-    return found
+def judge_promises(
+    outcome: Outcome,
+    built: Built,
+    scenario: Scenario,
+    bound_s: float,
+    records: Sequence[BatchRecord],
+    start: float,
+    steps: Sequence[float],
+) -> None:
+    """Put into an outcome which spans kept the bounds: all of them, and each."""
+    if len(built.promises) == 1:
+        outcome.spans = judge(records, start, steps, scenario.statistic, bound_s)
+        return
+    found = {
+        promise.sink: latency_verdicts(records, start, promise.statistic, limit, promise.sink)
+        for promise, limit in zip(built.promises, scenario.bounds_s(built, bound_s), strict=True)
+    }
+    outcome.spans = in_spans(worst(list(found.values())), start, steps)
+    outcome.each = {sink: in_spans(verdicts, start, steps) for sink, verdicts in found.items()}
+    outcome.more["statistics"] = {promise.sink: promise.statistic for promise in built.promises}
+    outcome.more["latency"] = {promise.sink: latency_at(records, promise.sink).to_json() for promise in built.promises}
 
 
-def wilson(successes: int, tries: int) -> tuple[float, float]:
-    """The 95 % confidence interval of a share (Wilson's score interval).
-
-    >>> tuple(round(x, 3) for x in wilson(96, 100))
-    (0.902, 0.984)
-    """
-    if tries == 0:
-        return 0.0, 1.0
-    z, p = 1.96, successes / tries
-    middle = (p + z * z / (2 * tries)) / (1 + z * z / tries)
-    half = z / (1 + z * z / tries) * math.sqrt(p * (1 - p) / tries + z * z / (4 * tries * tries))
-    return max(0.0, middle - half), min(1.0, middle + half)
+def judge_target(
+    outcome: Outcome, built: Built, records: Sequence[BatchRecord], start: float, end: float, began: float
+) -> None:
+    """Put into an outcome which spans reached the target while it held, and how soon the width fell when none did."""
+    target = built.target
+    assert target is not None
+    until = min(began + target.until_s, end)
+    reached = rates(records, start, until)
+    outcome.spans = in_spans([rate >= target.per_s for rate in reached], start, [])
+    least = built.flow.operators[built.operator].width.lo  # type: ignore[attr-defined]
+    outcome.more["target_per_s"] = target.per_s
+    outcome.more["rates_per_s"] = [round(rate, 1) for rate in reached]
+    outcome.more["least_width_after_s"] = falls_to(records, built.operator, least, until) if until < end else None

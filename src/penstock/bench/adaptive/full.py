@@ -1,0 +1,87 @@
+"""The scenarios that run in full: every policy, three runs.
+
+Rates are set so that the peak needs several replicas (waiting stages, `local[16,4]`) or most of two cores (computing
+stages, `local[2,4]`), and the low level a fraction of one.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.bench.adaptive.description import COMPUTES, WAITS, Built, Promise, Scenario
+from penstock.bench.adaptive.functions import call_outside, keyed_call, rows
+from penstock.bench.functions import nothing
+from penstock.sources.schedule import Schedule
+
+HOT_MOVES_S = 20.0
+
+
+def waiting(spark: SparkSession, load: Schedule) -> Built:
+    """A farm that waits outside for every row (PrimeTest's shape, thesis 001: source, farm, sink)."""
+    flow = ps.Flow("waiting")
+    source = flow.read(ps.sources.replay(spark, rows, schema="i bigint, price double", schedule=load))
+    farm = source.map(call_outside, replicas=ps.elastic(1, 12), chunk=32, name="farm")
+    farm.write("function", fn=nothing, name="out")
+    return Built(flow, (Promise(source, farm),), "farm")
+
+
+def quotes(spark: SparkSession, load: Schedule) -> Built:
+    """Windows over quotes with a hot symbol that moves (thesis 000): sums, highs and counts per symbol."""
+    flow = ps.Flow("trading")
+    keys = {"k": ps.sources.hot(1000, share=0.3, every_s=HOT_MOVES_S)}
+    read = ps.sources.replay(spark, rows, schema="i bigint, price double", keys=keys, schedule=load)
+    source = flow.read(read, time="scheduled")
+    bars = source.window(ps.Time("4 s", slide="1 s"), key="k", replicas=ps.elastic(1, 2), name="bars")
+    out = bars.aggregate(total=ps.sum("price"), high=ps.max("price"), n=ps.count())
+    out.write("function", fn=nothing, name="out")
+    return Built(flow, (Promise(source, out, statistic="p95"),), "bars")
+
+
+def keyed(spark: SparkSession, load: Schedule) -> Built:
+    """Keyed state behind a hot key that moves: every row waits outside, so an uneven route shows."""
+    flow = ps.Flow("keyed")
+    keys = {"k": ps.sources.hot(200, share=0.25, every_s=HOT_MOVES_S)}
+    source = flow.read(ps.sources.replay(spark, rows, schema="i bigint, price double", keys=keys, schedule=load))
+    sums = source.stateful(
+        keyed_call, "k bigint, so_far double", "total double", key="k", replicas=ps.elastic(1, 12), name="sums"
+    )
+    sums.write("function", fn=nothing, name="out")
+    return Built(flow, (Promise(source, sums),), "sums")
+
+
+def staircase() -> Scenario:
+    """Up and down in steps (001, section 5.1.2)."""
+    load = ps.sources.staircase(300, 3000, steps=3, step_seconds=16)
+    return Scenario(
+        "staircase",
+        WAITS,
+        load,
+        112.0,
+        tuple(16.0 * n for n in range(1, 7)),
+        300,
+        3000,
+        waiting,
+        (1, 2, 3, 4, 6, 8, 12),
+    )
+
+
+def burst() -> Scenario:
+    """A quiet load with bursts of six seconds every thirty."""
+    load = ps.sources.burst(500, 2500, length=6, every=30, seconds=111)
+    steps = tuple(t for n in range(4) for t in (24.0 + 30.0 * n, 30.0 + 30.0 * n) if t < 111.0)
+    return Scenario("burst", WAITS, load, 111.0, steps, 500, 2500, waiting, (1, 2, 3, 4, 6, 8, 12))
+
+
+def trading() -> Scenario:
+    """Quotes whose rate steps up and down, with a hot symbol that moves."""
+    load = ps.sources.staircase(5_000, 60_000, steps=2, step_seconds=22)
+    return Scenario(
+        "trading", COMPUTES, load, 110.0, (22.0, 44.0, 66.0, 88.0), 5_000, 60_000, quotes, (1, 2), "p95", "cpu"
+    )
+
+
+def hotkey() -> Scenario:
+    """A steady load whose hot key moves every twenty seconds."""
+    steps = tuple(HOT_MOVES_S * n for n in range(1, 4))
+    return Scenario("hotkey", WAITS, ps.sources.constant(2500, 75), 75.0, steps, 2500, 2500, keyed, (2, 3, 4, 6, 8))
