@@ -179,7 +179,7 @@ def adaptive(
     only: Annotated[
         str | None,
         typer.Option(
-            help="staircase, trading, burst, hotkey, low-load, service, frames, mandelbrot, tweets, livestream (commas)."
+            help="staircase, trading, burst, hotkey, low-load, service, frames, mandelbrot, tweets, livestream; commas"
         ),
     ] = None,
     policies: Annotated[

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,8 @@ class Runner:
     def __init__(self, spark: SparkSession, folder: Folder, most: int) -> None:
         self.spark, self.folder = spark, folder
         # Threads are started as needed: a flow of one job has none.
-        self._threads = ThreadPoolExecutor(max(1, most), thread_name_prefix="penstock-job")
+        at_once = max(1, min(most, spark.sparkContext.defaultParallelism))
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="penstock-job")
 
     def begin(
         self, jobs: list[JobPlan], frame_of: Callable[[JobPlan], DataFrame], document: dict[str, Any]
@@ -50,11 +51,18 @@ class Runner:
                 inherit = inheritable_thread_target(self.spark)
                 begun.append(self._threads.submit(inherit(self._run), job, frame, text, document))
         except BaseException:
+            self.spark.sparkContext.cancelJobsWithTag(_tag(document))
             wait(begun)
             raise
 
         def reports() -> Reports:
-            wait(begun)
+            ended, going_on = wait(begun, return_when=FIRST_EXCEPTION)
+            failed = [future for future in begun if future in ended and future.exception() is not None]
+            if going_on:  # one has failed: the others would be computed in vain
+                self.spark.sparkContext.cancelJobsWithTag(_tag(document))
+                wait(begun)
+            for future in failed:
+                future.result()
             return {stage: found for future in begun for stage, found in future.result().items()}
 
         return reports
@@ -66,11 +74,13 @@ class Runner:
     def _run(self, job: JobPlan, frame: DataFrame, text: str, document: dict[str, Any]) -> Reports:
         context = self.spark.sparkContext
         context.setLocalProperty(BATCH_PROPERTY, text)
+        context.addJobTag(_tag(document))
         try:
             rows = frame._jdf.collectAsList()
             found = [json.loads(rows.get(i).getString(0)) for i in range(rows.size())]
         finally:
             context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]
+            context.removeJobTag(_tag(document))
         reports = {job.last.name: sorted(found, key=lambda report: report["partition"])}
         return reports if len(job.stages) == 1 else reports | self._side_reports(job, document)
 
@@ -96,3 +106,8 @@ class Runner:
         for (stage, _), report in sorted(best.items()):
             found[stage].append(report)
         return found
+
+
+def _tag(document: dict[str, Any]) -> str:
+    """The tag of the jobs of one attempt at a batch."""
+    return f"penstock-{document['execution']}"
