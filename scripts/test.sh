@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All tests: those that need Spark in one process with one session; beside them the pure ones, and the one that starts and
-# kills driver processes of its own. Arguments go to pytest, which then runs alone: `make test ARGS="-k name"`.
+# All tests: those that need Spark in one process with one session; beside them the pure ones, the one that starts and kills
+# driver processes of its own, and the longest one, in a session of its own: else one core would idle for half the time. Arguments go to pytest, which then runs alone: `make test ARGS="-k name"`.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
@@ -14,15 +14,16 @@ pure=(
   src/penstock/apps/queries src/penstock/apps/simulate
 )
 kills=tests/engine/test_kill.py::test_three_kills_of_the_driver_tree_lose_and_double_nothing
+longest=tests/engine/test_window_kinds.py
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-$python -m pytest -p no:cacheprovider "$kills" "${pure[@]}" >"$log" 2>&1 &
+$python -m pytest -p no:cacheprovider "$kills" "${pure[@]}" "$longest" >"$log" 2>&1 &
 beside=$!
-ignored=("--deselect=$kills")
+ignored=("--deselect=$kills" "--ignore=$longest")
 for folder in "${pure[@]}"; do ignored+=("--ignore=$folder"); done
 failed=0
 $python -m pytest "${ignored[@]}" || failed=1
 wait $beside || failed=1
-echo "test: beside it, the pure layers and the kills"
+echo "test: beside it, the pure layers, the kills and every kind of window"
 cat "$log"
 exit $failed
