@@ -182,7 +182,9 @@ ON_A_STREAM = {name: spec for name, spec in TIMED.items() if name not in ("gaps"
 
 def test_every_kind_with_a_crash_at_every_point(spark: SparkSession, tmp_path: Path) -> None:
     batches = by_time(make_batches(7, disorder=70, count=1 + len(POINTS), most=24))
-    crash = CrashPlan(dict(enumerate(POINTS, start=1)))
+    # Before and after these nothing of a window is written; tests/engine/test_exactly_once.py has every point.
+    points = [point for point in POINTS if point not in ("log", "commit")]
+    crash = CrashPlan(dict(enumerate(points, start=1)))
     flow = ps.Flow("kinds")
     rows = flow.read(read(spark, write(batches, tmp_path / "in")), time="ts")
     for name, spec in ON_A_STREAM.items():
@@ -203,7 +205,7 @@ def test_every_kind_with_a_crash_at_every_point(spark: SparkSession, tmp_path: P
     job = flow.start(spark, str(tmp_path / "ckpt"), Changing((1, 4, 2)), available_now=True, crash=crash)
     assert job.await_end(600)
     job.stop(flush=True)
-    assert crash.left == {} and len(job.faults) == len(POINTS), "every point was reached"
+    assert crash.left == {} and len(job.faults) == len(points), "every point was reached"
     nulls = sum(row["ts"] is None for batch in batches for row in batch)
     for name, spec in (ON_A_STREAM | PANED | LIFTED | NATIVE).items():
         want, late = expected(spec, batches, True, flush=True)
