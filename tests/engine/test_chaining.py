@@ -21,7 +21,7 @@ from penstock.observe.observer import stages_of
 from penstock.observe.record import BatchRecord
 from tests.engine.tools import RUNNING, Changing, parquet, running_sum, stream
 
-TOTAL, CHUNK = 3000, 64
+TOTAL, CHUNK = 2500, 64
 WAYS: tuple[tuple[tuple[str, ...], ...], ...] = ((), (("a", "b"),), (("a", "b", "c"),), (("b", "c"),))
 
 

@@ -180,9 +180,10 @@ def main(seconds: float = 21.0, out: str | None = None) -> int:
     build(few, warm, {}).start(spark, str(warm / "checkpoint"), AtOnce(), available_now=True).await_end()
     third = seconds / 3
     load = ps.sources.constant(RATE, third).then(ps.sources.constant(2 * RATE, third))
-    load = load.then(ps.sources.constant(RATE / 2, third))
+    due = int(load.rows + RATE / 2 * third)
+    load = load.then(ps.sources.constant(RATE / 2))  # a stream has no end: the job is stopped
     stream = ps.sources.replay(spark, quotes, **columns, schedule=load, max_seconds=5.0)
-    flow, due, processed = build(stream, folder, written), int(load.rows), 0
+    flow, processed = build(stream, folder, written), 0
     told = f"{RATE:,} quotes/s for {third:g} s, then {2 * RATE:,}, then {RATE // 2:,}; a mean of {BOUND} is required"
     print(f"\n{flow.explain()}\n\n{told}; Ctrl-C stops", flush=True)
 
