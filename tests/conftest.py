@@ -12,7 +12,7 @@ from penstock.engine.spark.session import STATIC_CONF, local_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    # Most of a test is code that runs once: the quick compiler alone saves a third of the processor time.
+    # Most of a test is code that runs once: the quick compiler alone takes less time.
     java = STATIC_CONF["spark.driver.extraJavaOptions"] + " -XX:TieredStopAtLevel=1"
     session = local_session("local[4,4]", app="penstock-tests", spark__driver__extraJavaOptions=java)
     yield session

@@ -66,16 +66,13 @@ def kill_one(folder: Path, deadline_s: float = 60.0) -> int:
     raise AssertionError("no worker was seen at work")
 
 
-@pytest.mark.parametrize("victim", ["stateful"])  # of a farm: tests/engine/test_faults_under_control.py
-def test_a_killed_worker_is_replaced_and_the_result_is_the_sequential_one(
-    spark: SparkSession, tmp_path: Path, victim: str
-) -> None:
+def test_a_killed_worker_is_replaced_and_the_result_is_the_sequential_one(spark: SparkSession, tmp_path: Path) -> None:
+    """One that keeps state; of a farm: tests/engine/test_faults_under_control.py."""
     marks = tmp_path / "marks"
     marks.mkdir()
-    farm_fn = marked(marks, double) if victim == "farm" else double
-    sum_fn = marked(marks, tools.running_sum) if victim == "stateful" else tools.running_sum
+    sum_fn = marked(marks, tools.running_sum)
     flow = ps.Flow("kill")
-    farm = flow.read(tools.stream(spark, 7_000)).map(farm_fn, replicas=ps.elastic(1, 4), chunk=100, name="farm")
+    farm = flow.read(tools.stream(spark, 7_000)).map(double, replicas=ps.elastic(1, 4), chunk=100, name="farm")
     farm.stateful(sum_fn, **tools.RUNNING, name="sums").write("parquet", path=str(tmp_path / "out"))
     job = flow.start(spark, checkpoint=str(tmp_path / "ckpt"), policy=tools.Changing((1, 3, 2, 4)), available_now=True)
     widths: set[int] = set()

@@ -27,6 +27,7 @@ import penstock as ps
 from penstock.observe.live import LiveView
 from penstock.observe.processor import cpu_seconds
 from penstock.observe.record import BatchRecord
+from penstock.sources.schedule import Schedule
 
 RATE = 4000  # quotes per second in the first third; twice that in the second, half in the last
 BOUND = "2 s"  # from a quote's arrival to its total being visible, on average over any five seconds
@@ -122,6 +123,12 @@ def stderr_to(path: Path) -> Iterator[None]:
         os.close(log)
 
 
+def load(third: float) -> Schedule:
+    """Quotes per second: the rate for a while, twice that, then half; a stream has no end, the job is stopped."""
+    rising = ps.sources.constant(RATE, third).then(ps.sources.constant(2 * RATE, third))
+    return rising.then(ps.sources.constant(RATE / 2))
+
+
 class AtOnce:
     """A fixed set-up: as wide as the machine, and a batch as soon as the last one has ended."""
 
@@ -179,11 +186,8 @@ def main(seconds: float = 21.0, out: str | None = None) -> int:
     warm = folder / "warm-up"  # one batch with one task each, one with two: Spark compiles code for both
     build(few, warm, {}).start(spark, str(warm / "checkpoint"), AtOnce(), available_now=True).await_end()
     third = seconds / 3
-    load = ps.sources.constant(RATE, third).then(ps.sources.constant(2 * RATE, third))
-    due = int(load.rows + RATE / 2 * third)
-    load = load.then(ps.sources.constant(RATE / 2))  # a stream has no end: the job is stopped
-    stream = ps.sources.replay(spark, quotes, **columns, schedule=load, max_seconds=5.0)
-    flow, processed = build(stream, folder, written), 0
+    stream = ps.sources.replay(spark, quotes, **columns, schedule=load(third), max_seconds=5.0)
+    flow, due, processed = build(stream, folder, written), int((RATE + 2 * RATE + RATE / 2) * third), 0
     told = f"{RATE:,} quotes/s for {third:g} s, then {2 * RATE:,}, then {RATE // 2:,}; a mean of {BOUND} is required"
     print(f"\n{flow.explain()}\n\n{told}; Ctrl-C stops", flush=True)
 
@@ -208,9 +212,8 @@ def main(seconds: float = 21.0, out: str | None = None) -> int:
     print(f"{job.report()}\n\n{line}", flush=True)
     if code == 0:
         half = seconds / 2  # the same load in half the time, so that both see the same rates
-        load = ps.sources.constant(RATE, half / 3).then(ps.sources.constant(2 * RATE, half / 3))
-        load = load.then(ps.sources.constant(RATE / 2, half))
-        again = build(ps.sources.replay(spark, quotes, **columns, schedule=load), folder / "fixed", {})
+        same = ps.sources.replay(spark, quotes, **columns, schedule=load(half / 3))
+        again = build(same, folder / "fixed", {})
         print(cost_against_fixed(again, spark, folder / "fixed" / "checkpoint", half, ours))
     print(f"results and checkpoint: {folder}   ({time.monotonic() - began:.0f} s in all)")
     print(f"look again: penstock report {folder / 'checkpoint'}")

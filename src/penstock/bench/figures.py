@@ -146,7 +146,13 @@ def table(figures: Sequence[Figure]) -> str:
 
 def write(path: str, about: dict[str, Any], runs: int, figures: Sequence[Figure]) -> None:
     """Write the results as JSON."""
-    document = {"how": "measured", "machine": about, "runs": runs, "rows": [figure.to_json() for figure in figures]}
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(document, indent=2) + "\n")
+    rows = [figure.to_json() for figure in figures]
+    write_whole(Path(path), {"how": "measured", "machine": about, "runs": runs, "rows": rows})
+
+
+def write_whole(path: Path, document: dict[str, Any]) -> None:
+    """Write a results file, seen whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text(json.dumps(document, indent=1) + "\n")
+    draft.replace(path)

@@ -22,6 +22,12 @@ _WIDE = 8.0  # a greatest latency so many times the median is drawn on a logarit
 _FROM = {"arrival": "from arrival", "cut": "from the cut", "mixed": "from arrival or the cut"}
 
 
+def require_matplotlib(where: str) -> None:
+    """Refuse in one line, with what to install, where matplotlib is missing."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise FlowError(where, "matplotlib is not installed", "pip install 'penstock[plot]'")
+
+
 def check_picture(path: str | Path, where: str) -> None:
     """Refuse in one line what cannot be drawn: an ending that is not known, a missing folder or matplotlib.
 
@@ -36,8 +42,7 @@ def check_picture(path: str | Path, where: str) -> None:
         raise FlowError(where, rule, "choose one of these endings")
     if not target.absolute().parent.is_dir():
         raise FlowError(where, f"the folder {target.absolute().parent} does not exist", "make it first")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise FlowError(where, "matplotlib is not installed", "pip install 'penstock[plot]'")
+    require_matplotlib(where)
 
 
 def write_picture(shown: Timeline, path: str | Path, where: str = "picture") -> None:

@@ -7,7 +7,7 @@ not judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,14 +57,17 @@ def promises(records: Iterable[BatchRecord]) -> tuple[PromiseReport, ...]:
     >>> promises([BatchRecord(1)])
     ()
     """
-    told = in_force(record for record in records if not record.superseded)
-    found = []
+    return tuple(_promise(*found) for found in judged(record for record in records if not record.superseded))
+
+
+def judged(records: Iterable[BatchRecord]) -> Iterator[tuple[str, dict[str, Any], list[BatchRecord]]]:
+    """Every limit, as its bound was last stated, with the batches under it: statistic, bound, batches."""
+    told = in_force(records)
     for bound in {bound["name"]: bound for _, bounds in told for bound in bounds}.values():
         under = [record for record, bounds in told if bound in bounds]
         for statistic in ("mean", "p95", "p99"):
             if f"{statistic}_s" in bound:
-                found.append(_promise(statistic, bound, under))
-    return tuple(found)
+                yield statistic, bound, under
 
 
 def _promise(statistic: str, bound: dict[str, Any], records: list[BatchRecord]) -> PromiseReport:
@@ -80,7 +83,7 @@ def _promise(statistic: str, bound: dict[str, Any], records: list[BatchRecord]) 
     feasible = verdict.get("feasible") if governs or verdict.get("feasible") else None
     if not governs:
         verdict = {}
-    everything = _value(_seen(records, bound["sinks"]), statistic)
+    everything = latency_s(statistic, records, bound["sinks"])
     parts = {part: seconds * 1e3 for part, seconds in verdict.get("parts_s", {}).items()}
     return PromiseReport(
         name=name,
@@ -122,7 +125,7 @@ def spans(statistic: str, bound: dict[str, Any], records: Sequence[BatchRecord])
     return [
         Span(group[0], group[-1], value)
         for group in found.values()
-        if (value := _value(_seen(group, bound["sinks"]), statistic)) is not None
+        if (value := latency_s(statistic, group, bound["sinks"])) is not None
     ]
 
 
@@ -145,12 +148,13 @@ def in_force(records: Iterable[BatchRecord]) -> list[tuple[BatchRecord, list[dic
     return found
 
 
-def _seen(records: Iterable[BatchRecord], sinks: Iterable[str]) -> list[LogHistogram]:
-    return [record.latency[sink] for record in records for sink in sinks if sink in record.latency]
+def latency_s(statistic: str, records: Iterable[BatchRecord], sinks: Collection[str]) -> float | None:
+    """Mean, p95 or p99 of all that became visible at some sinks; None if nothing did.
 
-
-def _value(histograms: list[LogHistogram], statistic: str) -> float | None:
-    total = LogHistogram.total(histograms)
+    >>> latency_s("mean", [BatchRecord(1, latency={"out": LogHistogram.of([0.25])})], ["out"])
+    0.25
+    """
+    total = LogHistogram.total(r.latency[sink] for r in records for sink in sinks if sink in r.latency)
     return total.mean if statistic == "mean" else total.quantile(_QUANTILES[statistic])
 
 

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
 
-from penstock.control.histogram import LogHistogram
-from penstock.observe.promise import in_force, promises, spans
+from penstock.observe.promise import judged, latency_s, promises, spans
 from penstock.observe.record import BatchRecord, mark_superseded
 
 _MOST_POINTS = 400  # of a curve
-_QUANTILES = {"p95": 0.95, "p99": 0.99}
 
 Clock = Callable[[BatchRecord, float], float]
 """A batch and a time of the wall clock in, seconds of running out."""
@@ -190,8 +188,7 @@ def _latency(
 
 def _statistic(kind: str, sinks: Sequence[str]) -> Callable[[Sequence[BatchRecord]], float]:
     def value(group: Sequence[BatchRecord]) -> float:
-        seen = LogHistogram.total(r.latency[sink] for r in group for sink in sinks if sink in r.latency)
-        found = seen.mean if kind == "mean" else seen.quantile(_QUANTILES[kind])
+        found = latency_s(kind, group, sinks)
         return math.nan if found is None else 1e3 * found
 
     return value
@@ -222,14 +219,12 @@ def _bounds(records: Sequence[BatchRecord], clock: Clock) -> tuple[Curve, ...]:
 
 def _broken(records: Sequence[BatchRecord], clock: Clock) -> tuple[tuple[float, float], ...]:
     """The spans that `promises` counts as not kept, each once."""
-    told, found = in_force(records), set[tuple[float, float]]()
-    for bound in _stated(records).values():
-        under = [record for record, bounds in told if bound in bounds]
-        for kind in ("mean", "p95", "p99"):
-            if f"{kind}_s" in bound:
-                for span in spans(kind, bound, under):
-                    if span.value_s > bound[f"{kind}_s"]:
-                        found.add((clock(span.first, span.first.started), clock(span.last, span.last.visible)))
+    found = {
+        (clock(span.first, span.first.started), clock(span.last, span.last.visible))
+        for kind, bound, under in judged(records)
+        for span in spans(kind, bound, under)
+        if span.value_s > bound[f"{kind}_s"]
+    }
     return tuple(sorted(found))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import sys
@@ -9,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.apps.simulate import plot as plotting
 from penstock.apps.simulate.main import main
 from penstock.apps.simulate.scenarios import NAMES, scenario
 from penstock.cli import main as command_line
@@ -70,7 +70,7 @@ def test_the_plot_is_a_picture(tmp_path: Path) -> None:
 def test_without_matplotlib_one_line_says_what_to_install_before_anything_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plotting.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert run("simulate", "spar-lane", "--plot", str(tmp_path / "x.png")) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.apps.simulate import compare as comparison
+from penstock.apps.simulate.plot import WHERE
 from penstock.apps.simulate.plot import plot as draw
-from penstock.apps.simulate.plot import require_matplotlib
 from penstock.apps.simulate.report import compare_text, text
 from penstock.apps.simulate.scenarios import NAMES, SCENARIOS, Results, scenario
 from penstock.control.policies import registry
 from penstock.engine.sim.loads import SHAPES
 from penstock.engine.sim.measures import Row
 from penstock.errors import FlowError
+from penstock.observe.picture import require_matplotlib
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def main(
     for one in chosen or ():
         registry.entry_of(one)  # a wrong name is refused before anything is run
     if plot_path is not None:
-        require_matplotlib()  # the same for a picture that cannot be drawn
+        require_matplotlib(WHERE)  # the same for a picture that cannot be drawn
     if name == "compare":
         extent = _Extent(seed, len(comparison.SEEDS) if seeds is None else seeds, processes)
         rows, results = _compare(chosen, extent, traces=plot_path is not None)

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.engine.sim.loop import Trace
 from penstock.engine.sim.measures import Row
-from penstock.errors import FlowError
+from penstock.observe.picture import require_matplotlib
 
-
-def require_matplotlib() -> None:
-    """Refuse in one line, with what to install, where matplotlib is missing."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise FlowError("simulate --plot", "matplotlib is not installed", "pip install 'penstock[plot]'")
+WHERE = "simulate --plot"
 
 
 def plot(results: Sequence[tuple[Row, Trace]], path: str | Path) -> None:
     """Draw the runs of a scenario side by side and write the picture; the file's ending decides its kind."""
-    require_matplotlib()
+    require_matplotlib(WHERE)
     import matplotlib  # noqa: PLC0415 - optional, and slow to import
 
     matplotlib.use("Agg")

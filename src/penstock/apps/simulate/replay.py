@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.apps.simulate.plot import require_matplotlib
+from penstock.apps.simulate.plot import WHERE
 from penstock.control.decision import Policy
 from penstock.control.histogram import LogHistogram
 from penstock.control.observation import Bound
@@ -25,6 +25,7 @@ from penstock.engine.sim.measures import Row
 from penstock.engine.sim.recorded import Recorded, recorded
 from penstock.engine.sim.replayed import replayed
 from penstock.errors import FlowError
+from penstock.observe.picture import require_matplotlib
 from penstock.observe.record import BatchRecord
 from penstock.observe.telemetry import read, telemetry_dir
 
@@ -86,7 +87,7 @@ def main(
     """
     where = f"checkpoint {checkpoint}"
     if plot_path is not None:
-        require_matplotlib()
+        require_matplotlib(WHERE)
     model = recorded(records_of(checkpoint), bound_ms=bound_ms, over_s=over_s, where=where)
     names = [own_policy(model, where)] if policy is None else [name.strip() for name in policy.split(",")]
     policies = [(name, registry.make(name)) for name in names]  # a wrong name is refused before anything is run
@@ -281,7 +282,7 @@ def _stated(bound: Bound) -> str:
 
 def plot(model: Recorded, runs: Sequence[tuple[str, Sequence[BatchRecord]]], path: str | Path) -> None:
     """Rate, widths and latency over time: the run (measured) and its replays (simulated) in one picture."""
-    require_matplotlib()
+    require_matplotlib(WHERE)
     import matplotlib  # noqa: PLC0415 - optional, and slow to import
 
     matplotlib.use("Agg")

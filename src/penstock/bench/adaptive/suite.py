@@ -23,7 +23,7 @@ from penstock.bench.adaptive.description import POLICIES, TIMES_F, Scenario
 from penstock.bench.adaptive.live import Fixed, Outcome, run
 from penstock.bench.adaptive.scenarios import SCENARIOS
 from penstock.bench.adaptive.table import Row, misses, row, table
-from penstock.bench.figures import machine
+from penstock.bench.figures import machine, write_whole
 
 WARM_UP_S, CALIBRATION_S, PROBE_S = 25.0, 16.0, 16.0
 SHARES = (0.75, 0.5, 0.25, 0.0)  # of the bound: the triggers of the grid
@@ -51,13 +51,9 @@ class Results:
 
     def write(self, rows: list[Row] | None = None) -> None:
         """Write all of it, atomically."""
-        if self.path is None:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        document = {"how": "measured", "about": self.about, "rows": rows or [], "pieces": self.pieces}
-        draft = self.path.with_suffix(".tmp")
-        draft.write_text(json.dumps(document, indent=1) + "\n")
-        draft.replace(self.path)
+        if self.path is not None:
+            document = {"how": "measured", "about": self.about, "rows": rows or [], "pieces": self.pieces}
+            write_whole(self.path, document)
 
 
 def main(

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.bench.figures import Figure, median, plain
+from penstock.bench.figures import Figure, median, plain, write_whole
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,4 @@ class Journal:
             "rows": [{"unit": unit, **asdict(row)} for unit, rows in self._units.items() for row in rows],
             "figures": [figure.to_json() for figure in figures],
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        staged = self.path.with_name(f".{self.path.name}.tmp")
-        staged.write_text(json.dumps(document, indent=1) + "\n")
-        staged.replace(self.path)
+        write_whole(self.path, document)

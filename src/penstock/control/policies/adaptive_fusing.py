@@ -21,7 +21,7 @@ from itertools import groupby
 from penstock.control.observation import Observation, OperatorView
 from penstock.control.policies.chaining_chains import Chain
 
-EXCHANGE_S = 0.02  # of a batch: 15 to 30 ms were measured on Spark (docs/decisions/001-engine.md)
+EXCHANGE_S = 0.02  # of a batch: 15 to 30 ms were measured on Spark (decision 007)
 
 
 def chainings(observed: Observation) -> list[tuple[Chain, ...]]:
