@@ -15,12 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.control.models.batch_service import launches
+from penstock.control.models.batch_service import BUSIEST, hottest_share, launches, paced_by_hottest
 
 FAR = 10.0
 """A load so many times the one seen is not extrapolated to."""
-
-_BUSIEST = 0.85  # as `Adaptive` plans
 
 
 def highest_rate(inputs: Mapping[str, Any], found: Mapping[str, Any], slots: int) -> float | None:
@@ -83,7 +81,7 @@ def least_cycle(inputs: Mapping[str, Any], rate: float, slots: int) -> float:
         busy = rate * (inputs["row_us"] / 1e6 + sum(view.row_s(widths[name]) for name, view in views.items()))
         tasks = sum(launches(widths[name]) for name, view in views.items() if view.lo < view.hi)
         fixed = (inputs["fixed_ms"] + inputs["task_ms"] * tasks) / 1e3
-        return float(fixed / (1.0 - busy)) if busy <= _BUSIEST else math.inf
+        return float(fixed / (1.0 - busy)) if busy <= BUSIEST else math.inf
 
     best = cycle()
     while wider := [name for name, view in views.items() if widths[name] < view.hi]:
@@ -106,9 +104,8 @@ class View:
     def of(noted: Mapping[str, Any], rate: float, slots: int) -> View:
         """From what a controller notes about an operator."""
         hi = max(min(noted["hi"], slots), noted["lo"]) if slots > 0 else noted["hi"]
-        hot = (noted["skew"] - 1.0) / (noted["width"] - 1.0) if noted["width"] > 1 else 0.0
         share = noted["arrivals_per_s"] / rate if rate > 0.0 else 0.0
-        return View(noted["lo"], hi, share * noted["service_us"], min(max(hot, 0.0), 1.0))
+        return View(noted["lo"], hi, share * noted["service_us"], hottest_share(noted["skew"], noted["width"]))
 
     def row_s(self, width: int) -> float:
         """Seconds for one row at a width.
@@ -116,4 +113,4 @@ class View:
         >>> View(1, 8, row_us=1000.0, hot=0.1).row_s(2)
         0.00055
         """
-        return self.row_us / 1e6 * (1.0 + self.hot * (width - 1)) / width
+        return paced_by_hottest(self.row_us / 1e6, self.hot, width)

@@ -6,6 +6,9 @@ stages, `local[2,4]`), and the low level a fraction of one.
 
 from __future__ import annotations
 
+from functools import reduce
+from itertools import accumulate
+
 from pyspark.sql import SparkSession
 
 import penstock as ps
@@ -74,11 +77,15 @@ def burst() -> Scenario:
 
 
 def trading() -> Scenario:
-    """Quotes whose rate steps up and down, with a hot symbol that moves."""
-    load = ps.sources.staircase(5_000, 60_000, steps=2, step_seconds=22)
-    return Scenario(
-        "trading", COMPUTES, load, 110.0, (22.0, 44.0, 66.0, 88.0), 5_000, 60_000, quotes, (1, 2), "p95", "cpu"
-    )
+    """A day of quotes in steps, with a hot symbol that moves: busy when it opens and closes, quiet in between.
+
+    The U shape of the day and its peak near 60 000 quotes/s are those of thesis 000, chapter 7.
+    """
+    day = ((5_000, 15), (60_000, 15), (20_000, 20), (5_000, 30), (20_000, 15), (60_000, 15))
+    load = reduce(lambda so_far, phase: so_far.then(phase), (ps.sources.constant(*phase) for phase in day))
+    steps = tuple(float(at) for at in accumulate(seconds for _, seconds in day[:-1]))
+    lasts = float(sum(seconds for _, seconds in day))
+    return Scenario("trading", COMPUTES, load, lasts, steps, 5_000, 60_000, quotes, (1, 2), "p95", "cpu")
 
 
 def hotkey() -> Scenario:

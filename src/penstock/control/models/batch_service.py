@@ -32,6 +32,9 @@ from dataclasses import dataclass, replace
 from penstock.control.checks import above, at_least, between
 from penstock.errors import PolicyError
 
+BUSIEST = 0.85
+"""No plan is busier than this: a small rise in load would stall it."""
+
 _ROUNDING = 1e-9  # relative: a bound that is exactly the least latency is feasible
 
 
@@ -42,6 +45,24 @@ def launches(width: int) -> int:
     [1, 3, 4]
     """
     return width + (width > 1)
+
+
+def hottest_share(skew: float, width: int) -> float:
+    """The share h of the load on a key that stays on one task, from the skew 1 + h (p - 1) seen at a width p.
+
+    >>> round(hottest_share(skew=1.3, width=4), 3), hottest_share(skew=1.0, width=1)
+    (0.1, 0.0)
+    """
+    return min(max((skew - 1.0) / (width - 1.0), 0.0), 1.0) if width > 1 else 0.0
+
+
+def paced_by_hottest(service_s: float, hot: float, width: int) -> float:
+    """Seconds that a row adds to a batch at a width, if a share `hot` of the rows stays on one task.
+
+    >>> round(paced_by_hottest(0.001, hot=0.1, width=2), 6)
+    0.00055
+    """
+    return service_s * (1.0 + hot * (width - 1)) / width
 
 
 @dataclass(frozen=True)
@@ -186,53 +207,6 @@ class BatchService:
         0.25
         """
         return replace(self, width=width)
-
-
-@dataclass(frozen=True)
-class BatchPlan:
-    """A width and a lifetime, and what the model expects of them.
-
-    >>> BatchPlan(2, 1.0, mean_s=0.9, p95_s=1.35, cpu_per_s=0.6).width
-    2
-    """
-
-    width: int
-    lifetime_s: float
-    mean_s: float
-    p95_s: float
-    cpu_per_s: float
-
-
-def cheapest_plan(
-    model: BatchService,
-    widths: Iterable[int],
-    *,
-    mean_s: float | None = None,
-    p95_s: float | None = None,
-    p99_s: float | None = None,
-    most_utilisation: float = 0.9,
-) -> BatchPlan | None:
-    """The least width that keeps the bounds, and the longest lifetime there; None if no width does.
-
-    Widths that would be busier than `most_utilisation` are left out: a small rise in load would stall them.
-
-    >>> load = BatchService(fixed_s=0.2, row_s=0.001, rate_per_s=1500.0)
-    >>> plan = cheapest_plan(load, range(1, 9), mean_s=1.5)
-    >>> plan.width, round(plan.lifetime_s, 3), round(plan.mean_s, 3)
-    (2, 1.04, 1.5)
-    >>> cheapest_plan(load, range(1, 9), mean_s=0.25) is None
-    True
-    """
-    above("batch-service model", "most_utilisation", most_utilisation, 0.0)
-    for width in sorted(set(widths)):
-        here = model.at_width(width)
-        if here.utilisation > most_utilisation:
-            continue
-        lifetime = here.longest_lifetime_s(mean_s=mean_s, p95_s=p95_s, p99_s=p99_s)
-        if lifetime is not None:
-            mean, p95 = here.mean_s(lifetime), here.quantile_s(0.95, lifetime)
-            return BatchPlan(width, lifetime, mean, p95, here.cpu_per_s(lifetime))
-    return None
 
 
 def _quantile(q: float) -> float:

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.control.decision import Decision
-from penstock.control.models.batch_service import BatchService, launches
+from penstock.control.models.batch_service import BUSIEST, BatchService, hottest_share, launches, paced_by_hottest
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.control.policies.adaptive_fusing import (
     EXCHANGE_S,
@@ -35,7 +35,6 @@ from penstock.control.policies.chaining_chains import Chain
 
 _MARGIN = 0.93  # share of a bound that is planned with
 _SLACK = 1.15  # a planned cycle is so many times the work of a batch
-_BUSIEST = 0.85  # never plan busier than this
 _COLD = 2  # first batches that tell nothing: code is compiled, workers start
 _STEADY = 0.2  # a batch as large as this of what arrived meanwhile tells something about the model
 _BACKLOG = 1.5  # more rows than so many times the usual batch are a backlog
@@ -229,7 +228,7 @@ class BatchPlanner:
     ) -> float | None:
         """The longest lifetime that keeps the bounds; None if there is none."""
         model = self._model(views, rates, widths)
-        if model.utilisation > _BUSIEST:
+        if model.utilisation > BUSIEST:
             return None
         lifetime = model.longest_lifetime_within([(_weight(key), limit) for key, limit in allowed.items()])
         # A cycle that is all work has nothing to catch up with after a slow batch.
@@ -379,8 +378,7 @@ def _row_s(view: OperatorView, width: int) -> float:
     total = sum(view.groups)
     if total > 0.0:
         return view.service_s * max(1.0, max(view.groups) / total * width) / width
-    hot = min(max((view.skew - 1.0) / (view.width - 1.0), 0.0), 1.0) if view.width > 1 else 0.0
-    return view.service_s * (1.0 + hot * (width - 1)) / width
+    return paced_by_hottest(view.service_s, hottest_share(view.skew, view.width), width)
 
 
 def _saving(view: OperatorView, rate: float, width: int, cap: int) -> float:
