@@ -10,24 +10,15 @@ from types import ModuleType
 
 import pytest
 
-from penstock.cli import main
 from penstock.errors import PenstockError
 from penstock.observe.record import BatchRecord
-from penstock.observe.telemetry import TelemetryLog, telemetry_dir
-
-
-def run(*args: str) -> int:
-    with pytest.raises(SystemExit) as left:
-        main(args)
-    return int(left.value.code or 0)
+from penstock.observe.telemetry import telemetry_dir
+from tests.observe.tools import checkpoint_of, run
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path, job: list[BatchRecord]) -> Path:
-    with TelemetryLog(telemetry_dir(tmp_path)) as log:
-        for record in job:
-            log.append(record)
-    return tmp_path
+    return checkpoint_of(tmp_path, job)
 
 
 @pytest.fixture

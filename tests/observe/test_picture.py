@@ -8,21 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import main
 from penstock.errors import FlowError
 from penstock.observe.picture import draw, write_picture
 from penstock.observe.record import BatchRecord
-from penstock.observe.telemetry import TelemetryLog, telemetry_dir
+from penstock.observe.telemetry import telemetry_dir
 from penstock.observe.timeline import Timeline
 from tests.observe.test_timeline import BOUND, batch
+from tests.observe.tools import checkpoint_of, run
 
 SIGNS = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
-
-
-def run(*args: str) -> int:
-    with pytest.raises(SystemExit) as left:
-        main(args)
-    return int(left.value.code or 0)
 
 
 @pytest.fixture
@@ -36,10 +30,7 @@ def records() -> list[BatchRecord]:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path, records: list[BatchRecord]) -> Path:
-    with TelemetryLog(telemetry_dir(tmp_path)) as log:
-        for record in records:
-            log.append(record)
-    return tmp_path
+    return checkpoint_of(tmp_path, records)
 
 
 @pytest.mark.parametrize("ending", sorted(SIGNS))

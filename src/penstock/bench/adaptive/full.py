@@ -82,7 +82,8 @@ def trading() -> Scenario:
     The U shape of the day and its peak near 60 000 quotes/s are those of thesis 000, chapter 7.
     """
     day = ((5_000, 15), (60_000, 15), (20_000, 20), (5_000, 30), (20_000, 15), (60_000, 15))
-    load = reduce(lambda so_far, phase: so_far.then(phase), (ps.sources.constant(*phase) for phase in day))
+    phases: list[Schedule] = [ps.sources.constant(*phase) for phase in day]
+    load = reduce(Schedule.then, phases)
     steps = tuple(float(at) for at in accumulate(seconds for _, seconds in day[:-1]))
     lasts = float(sum(seconds for _, seconds in day))
     return Scenario("trading", COMPUTES, load, lasts, steps, 5_000, 60_000, quotes, (1, 2), "p95", "cpu")
