@@ -142,6 +142,8 @@ def _overall(report: Report) -> Table:
         ["set aside", f"{report.late:,} rows late, {report.dead:,} rows dead"],
         ["decisions", f"{report.width_changes:,} width changes"],
     ]
+    if report.time_shares is not None:
+        rows.append(["time", report.time_shares.line()])
     out = Table(box=None, show_header=False, pad_edge=False)
     for name, figures in rows:
         out.add_row(Text(name), Text(figures))

@@ -22,6 +22,7 @@ from rich.console import Group
 
 from penstock.control.histogram import LogHistogram
 from penstock.control.moments import Moments
+from penstock.observe.adaptation import TimeShares
 from penstock.observe.promise import PromiseReport, promises
 from penstock.observe.record import PARTS, BatchRecord, OperatorStats, mark_superseded
 from penstock.observe.render import render, to_text
@@ -140,6 +141,7 @@ class Report:
     operators: tuple[OperatorReport, ...]
     width_changes: int
     promises: tuple[PromiseReport, ...] = ()  # what was required, and whether it was kept
+    time_shares: TimeShares | None = None  # starting, changing widths, computing
     policy_errors: int = 0  # times the policy raised, and the last decision stayed
 
     @staticmethod
@@ -192,6 +194,7 @@ class Report:
             operators=operators,
             width_changes=sum(o.width_changes for o in operators),
             promises=promises(counted),
+            time_shares=TimeShares.of(runs),
             policy_errors=sum("error" in r.control for r in counted),
         )
 
@@ -199,7 +202,7 @@ class Report:
         """A plain dict with the fields of this class as keys; the unit is in the name, bare counts are rows or batches.
 
         Nested: `latency` and each of `sinks` as `LatencyReport`, `parts` as `PartReport`, `operators` as
-        `OperatorReport`.
+        `OperatorReport`, `time_shares` as `TimeShares`.
 
         >>> Report.of([]).to_json()["basis"]
         'measured'
