@@ -83,7 +83,7 @@ def trading() -> Scenario:
     """
     day = ((5_000, 15), (60_000, 15), (20_000, 20), (5_000, 30), (20_000, 15), (60_000, 15))
     phases: list[Schedule] = [ps.sources.constant(*phase) for phase in day]
-    load = reduce(Schedule.then, phases)
+    load = reduce(lambda so_far, phase: so_far.then(phase), phases)
     steps = tuple(float(at) for at in accumulate(seconds for _, seconds in day[:-1]))
     lasts = float(sum(seconds for _, seconds in day))
     return Scenario("trading", COMPUTES, load, lasts, steps, 5_000, 60_000, quotes, (1, 2), "p95", "cpu")
