@@ -92,4 +92,4 @@ def trading() -> Scenario:
 def hotkey() -> Scenario:
     """A steady load whose hot key moves every twenty seconds."""
     steps = tuple(HOT_MOVES_S * n for n in range(1, 4))
-    return Scenario("hotkey", WAITS, ps.sources.constant(2500, 75), 75.0, steps, 2500, 2500, keyed, (2, 3, 4, 6, 8))
+    return Scenario("hotkey", WAITS, ps.sources.constant(2500, 75), 75.0, steps, 250, 2500, keyed, (2, 3, 4, 6, 8))

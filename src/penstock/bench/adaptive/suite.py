@@ -112,8 +112,9 @@ def measured(
     """All rows of one scenario."""
     low = ps.sources.constant(scenario.low)
     if any(f"{scenario.name}/{policy}/{n}" not in results.pieces for policy in policies for n in range(runs)):
-        say(f"{scenario.name}: warm-up")
-        run(spark, scenario, Fixed("", 1, 0.0), 1.0, load=low, seconds=WARM_UP_S, requires=False)
+        say(f"{scenario.name}: warm-up")  # at the peak, too: else the first run pays for compiling its code
+        for load in (ps.sources.constant(scenario.peak), low):
+            run(spark, scenario, Fixed("", 1, 0.0), 1.0, load=load, seconds=WARM_UP_S, requires=False)
     fixed = results.piece(f"{scenario.name}/F", lambda: fixed_cost(spark, scenario))
     bound = TIMES_F[scenario.statistic] * fixed
     built = scenario.build(spark, low)
@@ -138,7 +139,7 @@ def measured(
 
     pooled: dict[str, list[Outcome]] = {}
     for number in range(runs):
-        for policy in policies:
+        for policy in policies if number % 2 == 0 else policies[::-1]:  # no policy always follows the same one
             made = results.piece(f"{scenario.name}/{policy}/{number}", lambda policy=policy: live(policy))  # type: ignore[misc]
             outcome = Outcome.from_json(made)
             pooled.setdefault(policy, []).append(outcome)
