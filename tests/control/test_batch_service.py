@@ -77,6 +77,44 @@ def test_longer_lifetimes_cost_less_and_last_longer(model: BatchService, a: floa
         assert model.mean_s(short) <= model.mean_s(long)
 
 
+def closed(model: BatchService, lifetime: float, every: float, ends: int = 40) -> float:
+    """The longest wait for a window, batch after batch: cut at its end or after the lifetime, and again to close it."""
+    cut, last_cut, waits = 0.0, 0.0, []
+    for number in range(1, ends + 1):
+        end = number * every
+        while cut < end:  # batches between two ends
+            work = model.fixed_s + model.rate_per_s * (cut - last_cut) * model.row_s * model.skew / model.width
+            last_cut, cut = cut, max(cut + work, min(cut + lifetime, end))
+        first = model.fixed_s + model.utilisation * (cut - last_cut)
+        second = model.fixed_s + model.utilisation * first
+        waits.append(cut + first + second - end)
+        last_cut, cut = cut + first, max(cut + first + second, min(cut + first + lifetime, end + every))
+    return max(waits)
+
+
+@pytest.mark.parametrize("rate", [0.0, 500.0, 2000.0])
+@pytest.mark.parametrize("lifetime", [1.0, 5.0])
+def test_windows_wait_as_long_as_their_two_batches_take(lifetime: float, rate: float) -> None:
+    model = BatchService(0.1, 0.0001, rate)
+    assert closed(model, lifetime, every=1.0) == pytest.approx(model.closing_s(lifetime, 1.0), rel=0.15)
+    assert closed(model, lifetime, every=1.0) <= model.closing_s(lifetime, 1.0) * (1 + 1e-9)
+
+
+@given(models, st.floats(0.01, 10.0), st.floats(0.01, 10.0))
+@settings(derandomize=True, deadline=None)
+def test_the_longest_lifetime_for_windows_keeps_their_bound_and_no_longer_one_does(
+    model: BatchService, bound: float, every: float
+) -> None:
+    lifetime = model.longest_lifetime_closing(bound, every)
+    tightest = min(bound, every)
+    if lifetime is None:
+        assert model.closing_s(0.0, every) > tightest * (1 - 1e-6)
+    else:
+        assert model.closing_s(lifetime, every) <= tightest * (1 + 1e-6)
+        longer = lifetime * 1.01
+        assert longer >= every or model.utilisation < 1e-3 or model.closing_s(longer, every) > tightest * (1 - 1e-6)
+
+
 def test_infeasible_is_said() -> None:
     model = BatchService(0.2, 0.001, 500.0)  # rho 0.5, least cycle 0.4 s
     assert model.least_mean_s == pytest.approx(0.6)

@@ -17,6 +17,7 @@ class Decision:
     """How the next batch runs: width per operator, least time between two cuts, most rows in a batch.
 
     A batch is also cut once `cut_rows` rows wait, where the source can tell: a lifetime suits the rate it was made for.
+    `at_ends` cuts one when windows end, too, and the next right after it, whose watermark closes them.
     `routes` moves key groups between the tasks of a keyed operator; left out, group g goes to task g modulo width.
     `chains` are runs of operators that share their tasks. Continuous hosts also take `lifetimes`, the output-batch
     lifetime of each stream ``"a->b"`` in seconds. A NaN or an infinity is refused here, whoever decided it.
@@ -34,6 +35,7 @@ class Decision:
     chains: tuple[tuple[str, ...], ...] = ()
     routes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # per operator, the task of each key group
     cut_rows: int | None = None  # the lifetime ends early once so many rows wait
+    at_ends: bool = False  # the lifetime ends early when a window ends, and when one waits to be closed
 
     def __post_init__(self) -> None:
         finite("decision", "lifetime_s", self.lifetime_s)

@@ -103,6 +103,7 @@ class Bound:
     p99_s: float | None = None
     over_s: float = 5.0  # the span over which it is judged
     lag: int = 0  # on micro-batch hosts: results come so many batches after the row that completes them
+    every_s: float | None = None  # how often the windows end whose results these are; None: at no known times
 
     def __post_init__(self) -> None:
         where = f"bound '{self.name}'"
@@ -113,6 +114,8 @@ class Bound:
             if value is not None:
                 above(where, name, value, 0.0)
         above(where, "over_s", self.over_s, 0.0)
+        if self.every_s is not None:
+            above(where, "every_s", self.every_s, 0.0)
 
     def streams(self, views: Mapping[str, OperatorView] | Set[str]) -> tuple[str, ...]:
         """The names of the path's streams: into its first operator (if that has a view), then between neighbours."""

@@ -21,6 +21,12 @@ the other direction a longer cycle pays the fixed cost more rarely: CPU seconds 
 so the cheapest plan is the least width and the longest cycle that keep the bound:
 
     mean bound l:  C = (l - F) / (1/2 + rho),     quantile bound l:  C = (l - F) / (q + rho),     if C >= F / (1 - rho)
+
+Windows that end every S seconds are closed by the batch after the one that has read past their end. If one is cut at
+each end, with the rows since the last cut, and the next as soon as it is done, results wait for no cycle, only for the
+work of both:
+
+    w_A = F + rho min(L, S),     w_B = F + rho w_A,     latency = w_A + w_B
 """
 
 from __future__ import annotations
@@ -199,6 +205,35 @@ class BatchService:
         if not math.isfinite(least) or longest < least * (1.0 - _ROUNDING):
             return None
         return max(longest, least)
+
+    def closing_s(self, lifetime_s: float, every_s: float) -> float:
+        """Latency of windows that end every so many seconds, if a batch is cut at each end and one right after it.
+
+        >>> round(BatchService(0.2, 0.0001, 2000.0).closing_s(lifetime_s=2.0, every_s=1.0), 6)   # 0.4 + 0.2 + 0.2 * 0.4
+        0.68
+        """
+        if self.utilisation >= 1.0:
+            return math.inf
+        first = self.fixed_s + self.utilisation * min(self.cycle_s(lifetime_s), max(every_s, self.least_cycle_s))
+        return first + self.fixed_s + self.utilisation * first
+
+    def longest_lifetime_closing(self, bound_s: float, every_s: float) -> float | None:
+        """The longest lifetime, at most `every_s`, under which such windows keep a bound; None if there is none.
+
+        >>> BatchService(0.2, 0.0001, 2000.0).longest_lifetime_closing(0.68, every_s=1.0)
+        1.0
+        >>> round(BatchService(0.2, 0.0001, 2000.0).longest_lifetime_closing(0.56, every_s=1.0), 6)
+        0.5
+        """
+        rho, least = self.utilisation, self.least_cycle_s
+        if rho >= 1.0:
+            return None
+        bound_s = min(bound_s, every_s)  # the next window must find both batches done
+        longest = every_s
+        if rho > 0.0:
+            longest = min(every_s, ((bound_s - self.fixed_s) / (1.0 + rho) - self.fixed_s) / rho)
+        longest = max(longest, least)
+        return longest if self.closing_s(longest, every_s) <= bound_s * (1.0 + _ROUNDING) else None
 
     def at_width(self, width: int) -> BatchService:
         """The same load on another width.

@@ -1,8 +1,9 @@
 """`Adaptive` on a micro-batch host: the least widths and the longest cycle that keep the bounds (design, section 6).
 
-mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`; results of windows come a cycle later,
-for they are closed by the watermark of the batch before. The stages of a batch run one after
-another, so the time per row is
+mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`. Results of windows come a cycle later,
+for they are closed by the watermark of the batch before; where it is known when windows end, and they do so seldom
+enough, batches are cut at their ends instead, two for each. The stages of a batch run one after another, so the time
+per row is
 
     row = sum over operators of  items per row x service time x skew at the width / width
 
@@ -40,13 +41,17 @@ _STEADY = 0.2  # a batch as large as this of what arrived meanwhile tells someth
 _BACKLOG = 1.5  # more rows than so many times the usual batch are a backlog
 _HOLD = 5  # batches over which fewer tasks must have been enough
 _EARLY = 1.25  # a batch is cut before its time if so many times the rows planned for wait
+_SELDOM = 3.0  # windows that end more often than every so many times F have no batches of their own
 _TOGETHER = 10  # batches that chains stay as they are if they keep the bounds
 _SAME = 0.05  # lifetimes this close are the same
 _SIGMAS = 2.4  # deviations that a span's mean may be above its expectation
 _RATIOS = 24  # batches over which the model's error is judged
 _WEIGHTS = {"mean_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}  # of a cycle, in the latency of each kind
 
-Key = tuple[str, int]  # the kind of a limit, and how many batches later its results come
+Key = tuple[str, int, float]
+"""The kind of a limit, how many batches later its results come, and how often those end that have batches of their own
+(0: none do)."""
+
 Limits = Mapping[Key, float]
 
 
@@ -90,20 +95,20 @@ class BatchPlanner:
     def decide(self, observed: Observation, current: Decision) -> Decision:
         """The decision for the next batch."""
         views = list(observed.operators.values())
-        limits = tightest(observed.bounds)
-        if not views or not limits:
+        if not views or not tightest(observed.bounds):
             return current
         known = self._fixed_s if self._fixed_s is not None else observed.fixed_s
         # The first batches of a job are slow: F may fall fast.
         self._fixed_s = known + (0.5 if observed.fixed_s < 0.7 * known else 0.2) * (observed.fixed_s - known)
         self._task_s = observed.task_s
+        limits = tightest(observed.bounds, self._fixed_s if self.batching else None)
         rates = {view.name: self._rate(view, observed) for view in views}
         self._batches += 1
         if self._batches <= _COLD:
             return self._tried(views, current)
         # One batch's mean scatters; what cannot be widened is the host's own cost, fitted by it already.
         views = [v if v.lo == v.hi else replace(v, service_s=self.learners[v.name].service_s) for v in views]
-        self._learn(as_chained(views, current.chains), observed, current)
+        self._learn(as_chained(views, current.chains), limits, observed, current)
         allowed = {key: _MARGIN / max(self._safe(key, observed), 1.0) * limit for key, limit in limits.items()}
         chains = self._chains(views, rates, allowed, limits, observed, current)
         members, views = views, as_chained(views, chains)
@@ -118,7 +123,8 @@ class BatchPlanner:
         self.outlook = self._outlook(views, limits, chosen, caps, lifetime)
         early = math.ceil(_EARLY * rates[views[0].name] * lifetime) if self.batching and lifetime > 0.0 else None
         widths = {**current.widths, **with_members(chosen, chains, members)}
-        return replace(current, widths=widths, lifetime_s=lifetime, cut_rows=early, chains=chains)
+        at_ends = any(_has_ends(key) for key in limits)
+        return replace(current, widths=widths, lifetime_s=lifetime, cut_rows=early, chains=chains, at_ends=at_ends)
 
     def _tried(self, views: Sequence[OperatorView], current: Decision) -> Decision:
         """In the slow first batches, run one with two tasks: code for exchanges is then there when the load rises."""
@@ -213,11 +219,16 @@ class BatchPlanner:
         """Whether the batch that is cut now keeps the bounds: its rows came over the last cycle, C_last.
 
         mean = C_last / 2 + F + rows x time per row;  quantile q = q C_last + F + rows x time per row
+        of windows that have batches of their own: w + F + rho w, where w = F + rows x time per row
         """
         rates = {v.name: v.completed_per_s for v in views}
         model = self._model(views, rates, widths)
         work = model.fixed_s + observed.backlog_items * (model.row_s if rates[views[0].name] > 0.0 else 0.0)
-        return all(_weight(key) * observed.interval_s + work <= limit for key, limit in allowed.items())
+        closing = work + model.fixed_s + model.utilisation * work
+        return all(
+            (closing if _has_ends(key) else _weight(key) * observed.interval_s + work) <= limit
+            for key, limit in allowed.items()
+        )
 
     def _plan(
         self,
@@ -230,9 +241,12 @@ class BatchPlanner:
         model = self._model(views, rates, widths)
         if model.utilisation > BUSIEST:
             return None
-        lifetime = model.longest_lifetime_within([(_weight(key), limit) for key, limit in allowed.items()])
+        plain = [(_weight(key), limit) for key, limit in allowed.items() if not _has_ends(key)]
+        found = [model.longest_lifetime_within(plain)] if plain else []
+        found += [model.longest_lifetime_closing(limit, key[2]) for key, limit in allowed.items() if _has_ends(key)]
+        lifetime = min((one if one is not None else 0.0 for one in found), default=0.0)
         # A cycle that is all work has nothing to catch up with after a slow batch.
-        return lifetime if lifetime is not None and lifetime >= _SLACK * model.least_cycle_s else None
+        return lifetime if lifetime >= _SLACK * model.least_cycle_s else None
 
     def _model(
         self, views: Sequence[OperatorView], rates: Mapping[str, float], widths: Mapping[str, int]
@@ -244,7 +258,9 @@ class BatchPlanner:
         fixed = max(0.0, (self._fixed_s or 0.0) + self._apart_s)
         return BatchService(fixed + self._task_s * tasks, row, first)
 
-    def _learn(self, views: Sequence[OperatorView], observed: Observation, current: Decision) -> None:
+    def _learn(
+        self, views: Sequence[OperatorView], limits: Limits, observed: Observation, current: Decision
+    ) -> None:
         """How far the model is off, from batches about as large as what arrived meanwhile."""
         first = views[0]
         widths, self._widths = self._widths, {v.name: v.width for v in views}
@@ -256,7 +272,9 @@ class BatchPlanner:
         model = self._model(views, rates, {v.name: v.width for v in views})
         for bound in observed.bounds:
             for kind, measured in zip(_WEIGHTS, observed.latency.get(bound.name, ())[:3], strict=False):
-                key = (kind, bound.lag)
+                key = (kind, bound.lag, bound.every_s or 0.0)
+                if not current.at_ends or key not in limits:
+                    key = (kind, bound.lag, 0.0)
                 expected = _latency(model, current.lifetime_s, key)
                 if math.isfinite(expected) and expected > 0.0:
                     ratios = self._ratios.setdefault(key, deque(maxlen=_RATIOS))
@@ -301,19 +319,22 @@ class BatchPlanner:
         best = self._model(views, rates, fastest)
         tight: list[tuple[float, Key, float, float | None]] = []
         for key, limit in limits.items():
-            least = (_weight(key) + 1.0) * best.least_cycle_s
+            least = _latency(best, 0.0, key)
             known = least * max(self._error(key), 1.0) if math.isfinite(least) else None
             tight.append((math.inf if known is None else known / limit, key, limit, known))
-        _, (kind, lag), bound, least_s = max(tight, key=lambda found: found[0])
+        _, (kind, lag, every_s), bound, least_s = max(tight, key=lambda found: found[0])
         predicted = {}
         for name in _WEIGHTS:
-            value = _latency(model, lifetime_s, (name, lag)) * max(self._error((name, lag)), 0.7)
+            same = (name, lag, every_s)
+            value = _latency(model, lifetime_s, same) * max(self._error(same), 0.7)
             if math.isfinite(value):
                 predicted[name] = value
         parts: dict[str, float] = {}
         cycle = model.cycle_s(lifetime_s)
         if math.isfinite(cycle):
-            parts = {"wait": (0.5 + lag) * cycle, "fixed": model.fixed_s}
+            if every_s > 0.0:  # results wait for the batch before to end, and its rows are those of the last slide
+                cycle = model.fixed_s + model.utilisation * min(cycle, every_s)
+            parts = {"wait": cycle if every_s > 0.0 else (0.5 + lag) * cycle, "fixed": model.fixed_s}
             for view in views:
                 parts[view.name] = cycle * view.arrivals_per_s * _row_s(view, widths[view.name])
         return Outlook(kind, bound, predicted, least_s, parts, lag)
@@ -330,18 +351,28 @@ class BatchPlanner:
         return chosen
 
 
-def tightest(bounds: Sequence[Bound]) -> dict[Key, float]:
+def tightest(bounds: Sequence[Bound], fixed_s: float | None = None) -> dict[Key, float]:
     """The least limit of each kind: all rows of a batch leave together, so every bound counts for the whole of it.
 
+    With the fixed cost F of a batch given, windows have batches of their own, two for each end, where that makes fewer
+    of them than cycles that suit the bound, C = (l - F) / weight, and leaves time for both.
+
     >>> tightest([Bound("a", ("x",), mean_s=2.0), Bound("b", ("y",), mean_s=1.0, p95_s=3.0)])
-    {('mean_s', 0): 1.0, ('p95_s', 0): 3.0}
+    {('mean_s', 0, 0.0): 1.0, ('p95_s', 0, 0.0): 3.0}
+    >>> tightest([Bound("bars", ("x",), p95_s=0.9, lag=1, every_s=1.0)], fixed_s=0.15)   # C = 0.375
+    {('p95_s', 1, 1.0): 0.9}
+    >>> tightest([Bound("bars", ("x",), p95_s=2.0, lag=1, every_s=1.0)], fixed_s=0.15)   # C = 0.925
+    {('p95_s', 1, 0.0): 2.0}
     """
     found: dict[Key, float] = {}
     for bound in bounds:
         for kind in _WEIGHTS:
             limit = getattr(bound, kind)
             if limit is not None:
-                key = (kind, bound.lag)
+                key: Key = (kind, bound.lag, 0.0)
+                every_s = bound.every_s or 0.0
+                if fixed_s is not None and every_s >= max(_SELDOM * fixed_s, 2.0 * (limit - fixed_s) / _weight(key)):
+                    key = (kind, bound.lag, every_s)
                 found[key] = min(limit, found.get(key, math.inf))
     return found
 
@@ -351,18 +382,25 @@ def _weight(key: Key) -> float:
 
     Windows are closed by the watermark of the batch before. They are few, so a high quantile is that of the last row.
     """
-    kind, lag = key
+    kind, lag, _ = key
     return _WEIGHTS[kind] if lag == 0 else lag + (0.5 if kind == "mean_s" else 1.0)
 
 
 def _latency(model: BatchService, lifetime_s: float, key: Key) -> float:
     """What a model gives for a kind of latency."""
+    if _has_ends(key):
+        return model.closing_s(lifetime_s, key[2])
     return _weight(key) * model.cycle_s(lifetime_s) + model.work_s(lifetime_s)
 
 
 def _cycle_of(limits: Limits) -> float:
     """About how long a cycle is that keeps the bounds: what a task saves per second, it saves so many times."""
-    return min(limit / (1.0 + _weight(key)) for key, limit in limits.items())
+    return min(limit / 2.0 if _has_ends(key) else limit / (1.0 + _weight(key)) for key, limit in limits.items())
+
+
+def _has_ends(key: Key) -> bool:
+    """Whether a limit is one of windows that have batches of their own."""
+    return key[2] > 0.0
 
 
 def _cap(view: OperatorView, slots: int) -> int:

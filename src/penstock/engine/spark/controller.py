@@ -23,6 +23,7 @@ from penstock.flow.flow import Flow
 from penstock.flow.requirements import Cost, Latency, Requirement, Throughput, check, merged
 from penstock.observe.observer import ROWS, Observer
 from penstock.observe.record import BatchRecord
+from penstock.windows.time import Time
 
 log = logging.getLogger("penstock")
 
@@ -107,7 +108,8 @@ class Controller:
             n for name, n in self.flow.operators.items() if isinstance(n, op.Window) and n.time and name in behind
         ]
         after = [n for n in windows if op.owner(requirement.start.port) in self.flow.ancestors(n.name)]
-        return Bound(requirement.name, path, over_s=requirement.over_s, lag=len(after), **limits)
+        every_s = slide_s(after[0]) if len(after) == 1 else None
+        return Bound(requirement.name, path, over_s=requirement.over_s, lag=len(after), every_s=every_s, **limits)
 
     def _targets(self) -> dict[str, float]:
         """The rates to reach, by the operator that begins the stage of the one required."""
@@ -170,6 +172,14 @@ class Controller:
             self._said.add(text)
             log.warning("policy %s raised; the last decision stays: %s", type(self.policy).__name__, text)
         return {"policy": type(self.policy).__name__, "error": text}
+
+
+def slide_s(node: op.Window) -> float | None:
+    """How often windows of an operator end; None where only their rows tell."""
+    spec = node.spec
+    if not isinstance(spec, Time) or spec.every is not None or spec.from_first or node.waits:
+        return None
+    return spec.slide_us / 1e6
 
 
 def label(stage: Stage) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 import uuid
@@ -25,7 +26,7 @@ from penstock.engine.spark.runner import Reports, Runner
 from penstock.engine.spark.sinks import Publisher, load
 from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of, waves
 from penstock.engine.spark.state import GROUPS, Segment, fold
-from penstock.engine.spark.watermarks import after, has_passed, in_force, needed
+from penstock.engine.spark.watermarks import after, awaits_a_cut, has_passed, in_force, needed
 from penstock.errors import UserFunctionError
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
@@ -113,7 +114,7 @@ class Host:
         self.finished = number
         if measured.entry.get("flush"):
             self.flushed.set()
-        self._wait(measured)
+        self._wait(measured, manifest["windows"])
         if self.crash is not None:
             self.crash.here("commit", number)
         self._left_at = time.monotonic()
@@ -362,14 +363,17 @@ class Host:
             if spec is not None and spec.control:
                 write_limits(spec.control, max_rows=rows, max_seconds=spec.limits.max_seconds)
 
-    def _wait(self, measured: Measured) -> None:
+    def _wait(self, measured: Measured, windows: dict[str, Any]) -> None:
         """Wait the batch lifetime out, from cut to cut; stop() ends the wait. What is to be drained does not wait."""
         if not self.may_idle:
             return
         with measured.part("wait"):
             end = measured.begun + self.decision.lifetime_s
-            while (left := end - time.monotonic()) > 0 and not self._enough_wait(measured):
-                if self.stopping.wait(min(left, LOOK_S) if self.decision.cut_rows else left):
+            look_s = LOOK_S if self.decision.cut_rows or self.decision.at_ends else math.inf
+            while (left := end - time.monotonic()) > 0:
+                if self._enough_wait(measured) or self._window_ends(windows):
+                    return
+                if self.stopping.wait(min(left, look_s)):
                     return
 
     def _enough_wait(self, measured: Measured) -> bool:
@@ -379,6 +383,13 @@ class Host:
         offsets = measured.entry.get("offsets", [])
         arrived = arrived_by(self.flow, offsets, int(time.time() * 1e6))
         return arrived is not None and arrived - sum(offset["row"] for offset in offsets) >= self.decision.cut_rows
+
+    def _window_ends(self, windows: dict[str, Any]) -> bool:
+        """Whether the next batch is cut before its time for the sake of a window."""
+        if not self.decision.at_ends:
+            return False
+        now_us = int(time.time() * 1e6)
+        return any(awaits_a_cut(self._windows[name], entry, now_us) for name, entry in windows.items())
 
     def _record(self, record: BatchRecord, measured: Measured) -> None:
         parts = {name: measured.parts.get(name, record.parts[name]) for name in record.parts}

@@ -77,6 +77,7 @@ def batch_record(flow: Flow, plan: Plan, measured: Measured) -> BatchRecord:
             "lifetime_s": measured.decision.lifetime_s,
             "row_cap": measured.decision.row_cap,
             "cut_rows": measured.decision.cut_rows,
+            "at_ends": measured.decision.at_ends,
             "chains": [list(chain) for chain in measured.decision.chains],
         },
         watermark=min(watermarks, default=None),

@@ -64,6 +64,21 @@ def in_force(before: dict[str, Any], spec: WindowSpec, cut_us: int, idle: bool) 
     return watermark if previous is None else max(watermark, int(previous))
 
 
+def awaits_a_cut(node: op.Window, entry: dict[str, Any], now_us: int) -> bool:
+    """Whether a batch cut now would close a window, or read past the end of one, if event time goes on as the clock.
+
+    `entry` is the operator's in the manifest of the last batch.
+
+    >>> node = op.Window("w", (), {}, spec=Time("10 s"), time="ts")
+    >>> entry = {"max_event": 29_000_000, "watermark": 20_000_000, "anchor": 100_000_000}
+    >>> [awaits_a_cut(node, entry, now) for now in (100_500_000, 101_000_000)]
+    [False, True]
+    """
+    if not node.time:
+        return False
+    return has_passed(node, entry.get("watermark"), in_force(entry, node.spec, now_us, idle=True))
+
+
 def after(
     before: dict[str, Any], watermark: int | None, seen: list[dict[str, Any]], spec: WindowSpec, cut_us: int
 ) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""Batches are cut when windows end, and again to close them, however long their lifetime is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import penstock as ps
+from penstock.control.decision import Decision
+from penstock.control.observation import Observation
+from penstock.engine.spark.controller import slide_s
+from penstock.flow import operators as op
+from penstock.observe.record import BatchRecord
+from tests.engine.tools import rows
+
+RATE = 200
+
+
+class AtEnds:
+    """Batches that would last a minute, cut at the ends of windows."""
+
+    def decide(self, observed: Observation | None, current: Decision) -> Decision:
+        return replace(current, lifetime_s=60.0, at_ends=True)
+
+
+def test_windows_come_out_in_time_and_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """::
+
+    event time  |----- 1 s -----|----- 1 s -----|
+    batches                     A B             A B      A reads past the end, B closes
+    """
+    flow = ps.Flow("ends")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
+    bars = flow.read(source, time="scheduled").window(ps.Time("1 s"), name="bars").aggregate(n=ps.count())
+    bars.write("memory", name="out")
+    records: list[BatchRecord] = []
+    job = flow.start(spark, str(tmp_path / "ckpt"), AtEnds())
+    try:
+        job.on_batch(records.append)
+        deadline = time.monotonic() + 50.0  # less than one lifetime
+        while sum(record.rows_out > 0 for record in records) < 3 and time.monotonic() < deadline:
+            assert not job.await_end(0.1)
+        found = job.memory("out")
+    finally:
+        job.stop()
+    assert sum(record.rows_out > 0 for record in records) >= 3, "each but the first is cut before its time"
+    assert all(record.decision["at_ends"] for record in records[1:])
+    assert set(found.column("n").to_pylist()[1:]) == {RATE}, "the first window begins before the stream does"
+
+
+def test_only_windows_that_end_at_regular_times_have_such_ends(spark: SparkSession) -> None:
+    flow = ps.Flow("ends")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
+    read = flow.read(source, time="scheduled")
+    kinds = {
+        "plain": ps.Time("4 s", slide="1 s"),
+        "tuples": ps.Time("4 s", every=5),
+        "first": ps.Time("4 s", origin="first"),
+        "count": ps.Count(3),
+    }
+    for name, spec in kinds.items():
+        read.window(spec, name=name).aggregate(n=ps.count())
+    nodes = {name: flow.operators[name] for name in kinds}
+    assert {n: slide_s(node) for n, node in nodes.items() if isinstance(node, op.Window)} == {
+        "plain": 1.0, "tuples": None, "first": None, "count": None,
+    }  # fmt: skip
