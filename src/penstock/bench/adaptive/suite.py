@@ -25,7 +25,7 @@ from penstock.bench.adaptive.scenarios import SCENARIOS
 from penstock.bench.adaptive.table import Row, misses, row, table
 from penstock.bench.figures import machine, write_whole
 
-WARM_UP_S, CALIBRATION_S, PROBE_S = 25.0, 16.0, 16.0
+WARM_UP_S, CALIBRATION_S, PROBE_S = 45.0, 16.0, 16.0
 SHARES = (0.75, 0.5, 0.25, 0.0)  # of the bound: the triggers of the grid
 ALIKE = 0.5  # of the bound: the trigger with which variants of a flow are compared
 Say = Callable[[str], None]
@@ -113,8 +113,9 @@ def measured(
     low = ps.sources.constant(scenario.low)
     if any(f"{scenario.name}/{policy}/{n}" not in results.pieces for policy in policies for n in range(runs)):
         say(f"{scenario.name}: warm-up")  # at the peak, too: else the first run pays for compiling its code
-        for load in (ps.sources.constant(scenario.peak), low):
-            run(spark, scenario, Fixed("", 1, 0.0), 1.0, load=load, seconds=WARM_UP_S, requires=False)
+        widest = Fixed(scenario.build(spark, low).operator, scenario.widths[-1], 0.0)
+        for pair, load in ((widest, ps.sources.constant(scenario.peak)), (Fixed("", 1, 0.0), low)):
+            run(spark, scenario, pair, 1.0, load=load, seconds=WARM_UP_S, requires=False)
     fixed = results.piece(f"{scenario.name}/F", lambda: fixed_cost(spark, scenario))
     bound = TIMES_F[scenario.statistic] * fixed
     built = scenario.build(spark, low)

@@ -258,9 +258,7 @@ class BatchPlanner:
         fixed = max(0.0, (self._fixed_s or 0.0) + self._apart_s)
         return BatchService(fixed + self._task_s * tasks, row, first)
 
-    def _learn(
-        self, views: Sequence[OperatorView], limits: Limits, observed: Observation, current: Decision
-    ) -> None:
+    def _learn(self, views: Sequence[OperatorView], limits: Limits, observed: Observation, current: Decision) -> None:
         """How far the model is off, from batches about as large as what arrived meanwhile."""
         first = views[0]
         widths, self._widths = self._widths, {v.name: v.width for v in views}

@@ -257,6 +257,8 @@ def why(decided: Decision, current: Decision, seen: Observation | None) -> str:
     changes += [f"keys of {name} moved" for name in decided.routes if decided.routes[name] != current.routes.get(name)]
     if decided.chains != current.chains:
         changes.append("chained: " + (", ".join("+".join(chain) for chain in decided.chains) or "none"))
+    if decided.at_ends != current.at_ends:
+        changes.append("cut as windows end" if decided.at_ends else "not cut as windows end")
     if decided.row_cap != current.row_cap:
         changes.append(f"rows per batch {current.row_cap or 'any'} -> {decided.row_cap or 'any'}")
     if not changes:
