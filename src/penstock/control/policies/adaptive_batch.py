@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from penstock.control.decision import Decision
 from penstock.control.models.batch_service import BUSIEST, BatchService, hottest_share, launches, paced_by_hottest
-from penstock.control.observation import Bound, Observation, OperatorView
+from penstock.control.observation import Observation, OperatorView
 from penstock.control.policies.adaptive_fusing import (
     EXCHANGE_S,
     as_chained,
@@ -32,6 +32,16 @@ from penstock.control.policies.adaptive_fusing import (
     with_members,
 )
 from penstock.control.policies.adaptive_learner import Learner
+from penstock.control.policies.adaptive_limits import (
+    WEIGHTS,
+    Key,
+    Limits,
+    cycle_of,
+    has_ends,
+    latency_s,
+    tightest,
+    weight,
+)
 from penstock.control.policies.chaining_chains import Chain
 
 _MARGIN = 0.93  # share of a bound that is planned with
@@ -41,18 +51,10 @@ _STEADY = 0.2  # a batch as large as this of what arrived meanwhile tells someth
 _BACKLOG = 1.5  # more rows than so many times the usual batch are a backlog
 _HOLD = 5  # batches over which fewer tasks must have been enough
 _EARLY = 1.25  # a batch is cut before its time if so many times the rows planned for wait
-_SELDOM = 3.0  # windows that end more often than every so many times F have no batches of their own
 _TOGETHER = 10  # batches that chains stay as they are if they keep the bounds
 _SAME = 0.05  # lifetimes this close are the same
 _SIGMAS = 2.4  # deviations that a span's mean may be above its expectation
 _RATIOS = 24  # batches over which the model's error is judged
-_WEIGHTS = {"mean_s": 0.5, "p95_s": 0.95, "p99_s": 0.99}  # of a cycle, in the latency of each kind
-
-Key = tuple[str, int, float]
-"""The kind of a limit, how many batches later its results come, and how often those end that have batches of their own
-(0: none do)."""
-
-Limits = Mapping[Key, float]
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class BatchPlanner:
         self.outlook = self._outlook(views, limits, chosen, caps, lifetime)
         early = math.ceil(_EARLY * rates[views[0].name] * lifetime) if self.batching and lifetime > 0.0 else None
         widths = {**current.widths, **with_members(chosen, chains, members)}
-        at_ends = any(_has_ends(key) for key in limits)
+        at_ends = any(has_ends(key) for key in limits)
         return replace(current, widths=widths, lifetime_s=lifetime, cut_rows=early, chains=chains, at_ends=at_ends)
 
     def _tried(self, views: Sequence[OperatorView], current: Decision) -> Decision:
@@ -195,7 +197,7 @@ class BatchPlanner:
         """Give one more task where it shortens a row the most; False if it would cost a batch more than it saves."""
         best = max(views, key=lambda v: _saving(v, rates[v.name], widths[v.name], caps[v.name]))
         saved = _saving(best, rates[best.name], widths[best.name], caps[best.name])
-        if saved <= 0.0 or saved * _cycle_of(limits) <= self._task_s:
+        if saved <= 0.0 or saved * cycle_of(limits) <= self._task_s:
             return False
         widths[best.name] += 1
         return True
@@ -226,7 +228,7 @@ class BatchPlanner:
         work = model.fixed_s + observed.backlog_items * (model.row_s if rates[views[0].name] > 0.0 else 0.0)
         closing = work + model.fixed_s + model.utilisation * work
         return all(
-            (closing if _has_ends(key) else _weight(key) * observed.interval_s + work) <= limit
+            (closing if has_ends(key) else weight(key) * observed.interval_s + work) <= limit
             for key, limit in allowed.items()
         )
 
@@ -241,9 +243,9 @@ class BatchPlanner:
         model = self._model(views, rates, widths)
         if model.utilisation > BUSIEST:
             return None
-        plain = [(_weight(key), limit) for key, limit in allowed.items() if not _has_ends(key)]
+        plain = [(weight(key), limit) for key, limit in allowed.items() if not has_ends(key)]
         found = [model.longest_lifetime_within(plain)] if plain else []
-        found += [model.longest_lifetime_closing(limit, key[2]) for key, limit in allowed.items() if _has_ends(key)]
+        found += [model.longest_lifetime_closing(limit, key[2]) for key, limit in allowed.items() if has_ends(key)]
         lifetime = min((one if one is not None else 0.0 for one in found), default=0.0)
         # A cycle that is all work has nothing to catch up with after a slow batch.
         return lifetime if lifetime >= _SLACK * model.least_cycle_s else None
@@ -269,11 +271,11 @@ class BatchPlanner:
         rates = {v.name: v.completed_per_s for v in views}
         model = self._model(views, rates, {v.name: v.width for v in views})
         for bound in observed.bounds:
-            for kind, measured in zip(_WEIGHTS, observed.latency.get(bound.name, ())[:3], strict=False):
+            for kind, measured in zip(WEIGHTS, observed.latency.get(bound.name, ())[:3], strict=False):
                 key = (kind, bound.lag, bound.every_s or 0.0)
                 if not current.at_ends or key not in limits:
                     key = (kind, bound.lag, 0.0)
-                expected = _latency(model, current.lifetime_s, key)
+                expected = latency_s(model, current.lifetime_s, key)
                 if math.isfinite(expected) and expected > 0.0:
                     ratios = self._ratios.setdefault(key, deque(maxlen=_RATIOS))
                     ratios.append(min(max(measured / expected, 0.7), 2.0))
@@ -317,14 +319,14 @@ class BatchPlanner:
         best = self._model(views, rates, fastest)
         tight: list[tuple[float, Key, float, float | None]] = []
         for key, limit in limits.items():
-            least = _latency(best, 0.0, key)
+            least = latency_s(best, 0.0, key)
             known = least * max(self._error(key), 1.0) if math.isfinite(least) else None
             tight.append((math.inf if known is None else known / limit, key, limit, known))
         _, (kind, lag, every_s), bound, least_s = max(tight, key=lambda found: found[0])
         predicted = {}
-        for name in _WEIGHTS:
+        for name in WEIGHTS:
             same = (name, lag, every_s)
-            value = _latency(model, lifetime_s, same) * max(self._error(same), 0.7)
+            value = latency_s(model, lifetime_s, same) * max(self._error(same), 0.7)
             if math.isfinite(value):
                 predicted[name] = value
         parts: dict[str, float] = {}
@@ -347,58 +349,6 @@ class BatchPlanner:
             full = len(wanted) == wanted.maxlen
             chosen[view.name] = min(max(wanted) if full else max(*wanted, ordered), view.hi)
         return chosen
-
-
-def tightest(bounds: Sequence[Bound], fixed_s: float | None = None) -> dict[Key, float]:
-    """The least limit of each kind: all rows of a batch leave together, so every bound counts for the whole of it.
-
-    With the fixed cost F of a batch given, windows have batches of their own, two for each end, where that makes fewer
-    of them than cycles that suit the bound, C = (l - F) / weight, and leaves time for both.
-
-    >>> tightest([Bound("a", ("x",), mean_s=2.0), Bound("b", ("y",), mean_s=1.0, p95_s=3.0)])
-    {('mean_s', 0, 0.0): 1.0, ('p95_s', 0, 0.0): 3.0}
-    >>> tightest([Bound("bars", ("x",), p95_s=0.9, lag=1, every_s=1.0)], fixed_s=0.15)   # C = 0.375
-    {('p95_s', 1, 1.0): 0.9}
-    >>> tightest([Bound("bars", ("x",), p95_s=2.0, lag=1, every_s=1.0)], fixed_s=0.15)   # C = 0.925
-    {('p95_s', 1, 0.0): 2.0}
-    """
-    found: dict[Key, float] = {}
-    for bound in bounds:
-        for kind in _WEIGHTS:
-            limit = getattr(bound, kind)
-            if limit is not None:
-                key: Key = (kind, bound.lag, 0.0)
-                every_s = bound.every_s or 0.0
-                if fixed_s is not None and every_s >= max(_SELDOM * fixed_s, 2.0 * (limit - fixed_s) / _weight(key)):
-                    key = (kind, bound.lag, every_s)
-                found[key] = min(limit, found.get(key, math.inf))
-    return found
-
-
-def _weight(key: Key) -> float:
-    """How many cycles a row waits: until it is cut, and where its results come some batches later, for those, too.
-
-    Windows are closed by the watermark of the batch before. They are few, so a high quantile is that of the last row.
-    """
-    kind, lag, _ = key
-    return _WEIGHTS[kind] if lag == 0 else lag + (0.5 if kind == "mean_s" else 1.0)
-
-
-def _latency(model: BatchService, lifetime_s: float, key: Key) -> float:
-    """What a model gives for a kind of latency."""
-    if _has_ends(key):
-        return model.closing_s(lifetime_s, key[2])
-    return _weight(key) * model.cycle_s(lifetime_s) + model.work_s(lifetime_s)
-
-
-def _cycle_of(limits: Limits) -> float:
-    """About how long a cycle is that keeps the bounds: what a task saves per second, it saves so many times."""
-    return min(limit / 2.0 if _has_ends(key) else limit / (1.0 + _weight(key)) for key, limit in limits.items())
-
-
-def _has_ends(key: Key) -> bool:
-    """Whether a limit is one of windows that have batches of their own."""
-    return key[2] > 0.0
 
 
 def _cap(view: OperatorView, slots: int) -> int:
