@@ -49,7 +49,8 @@ _SLACK = 1.15  # a planned cycle is so many times the work of a batch
 _COLD = 2  # first batches that tell nothing: code is compiled, workers start
 _STEADY = 0.2  # a batch as large as this of what arrived meanwhile tells something about the model
 _BACKLOG = 1.5  # more rows than so many times the usual batch are a backlog
-_HOLD = 5  # batches over which fewer tasks must have been enough
+_HOLD, _MOST_HOLD = 5, 40  # batches over which fewer tasks must have been enough, at first and at most
+_REGRET = 12  # a narrowing that is taken back within so many batches was a mistake: the next one waits twice as long
 _EARLY = 1.25  # a batch is cut before its time if so many times the rows planned for wait
 _TOGETHER = 10  # batches that chains stay as they are if they keep the bounds
 _SAME = 0.05  # lifetimes this close are the same
@@ -92,6 +93,8 @@ class BatchPlanner:
         self._batches = 0
         self._widths: dict[str, int] = {}
         self._wanted: dict[str, deque[int]] = {}
+        self._hold: dict[str, int] = {}  # per operator, see _HOLD
+        self._narrowed: dict[str, int] = {}  # the batch after which an operator became narrower
         self._ratios: dict[Key, deque[float]] = {}  # measured / modelled latency of the last batches
 
     def decide(self, observed: Observation, current: Decision) -> Decision:
@@ -340,14 +343,22 @@ class BatchPlanner:
         return Outlook(kind, bound, predicted, least_s, parts, lag)
 
     def _settled(self, views: Sequence[OperatorView], widths: Mapping[str, int], current: Decision) -> dict[str, int]:
-        """Wider at once; narrower only to what was the most needed for some batches."""
+        """Wider at once; narrower only to what was the most needed for some batches, for more after a mistake."""
         chosen = {}
         for view in views:
-            wanted = self._wanted.setdefault(view.name, deque(maxlen=_HOLD))
-            wanted.append(widths[view.name])
-            ordered = min(max(int(current.widths.get(view.name, view.width)), view.lo), view.hi)
-            full = len(wanted) == wanted.maxlen
-            chosen[view.name] = min(max(wanted) if full else max(*wanted, ordered), view.hi)
+            name, hold = view.name, self._hold.get(view.name, _HOLD)
+            wanted = self._wanted.setdefault(name, deque(maxlen=_MOST_HOLD))
+            wanted.append(widths[name])
+            ordered = min(max(int(current.widths.get(name, view.width)), view.lo), view.hi)
+            lately = list(wanted)[-hold:]
+            chosen[name] = min(max(lately) if len(lately) == hold else max(*lately, ordered), view.hi)
+            since = self._batches - self._narrowed.get(name, -_MOST_HOLD)
+            if chosen[name] < ordered:
+                self._narrowed[name] = self._batches
+            elif chosen[name] > ordered and since <= _REGRET:
+                self._hold[name] = min(2 * hold, _MOST_HOLD)
+            elif since > _MOST_HOLD:
+                self._hold[name] = _HOLD
         return chosen
 
 
