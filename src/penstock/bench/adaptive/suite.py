@@ -111,14 +111,14 @@ def measured(
 ) -> list[Row]:
     """All rows of one scenario."""
     low = ps.sources.constant(scenario.low)
+    built = scenario.build(spark, low)
     if any(f"{scenario.name}/{policy}/{n}" not in results.pieces for policy in policies for n in range(runs)):
         say(f"{scenario.name}: warm-up")  # at the peak, too: else the first run pays for compiling its code
-        widest = Fixed(scenario.build(spark, low).operator, scenario.widths[-1], 0.0)
+        widest = Fixed(built.operator, scenario.widths[-1], 0.0)
         for pair, load in ((widest, ps.sources.constant(scenario.peak)), (Fixed("", 1, 0.0), low)):
             run(spark, scenario, pair, 1.0, load=load, seconds=WARM_UP_S, requires=False)
     fixed = results.piece(f"{scenario.name}/F", lambda: fixed_cost(spark, scenario))
     bound = TIMES_F[scenario.statistic] * fixed
-    built = scenario.build(spark, low)
     asked = f"{built.target.per_s:g} rows/s" if built.target else f"bound {bound * 1e3:.0f} ms ({scenario.statistic})"
     say(f"{scenario.name}: F {fixed * 1e3:.0f} ms, {asked}")
     grid: dict[str, Any] = {"width": scenario.widths[0], "lifetime_s": 0.0}
