@@ -189,11 +189,12 @@ def adaptive(
         int | None, typer.Option(help="Runs of each policy, pooled; left out: each scenario's own.", min=1)
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget what the results file has.")] = False,
+    keep: Annotated[str | None, typer.Option(help="A folder for the telemetry of every run.")] = None,
 ) -> None:
     """Live runs under changing load: the stated latency, kept or not, and what it costs."""
     from penstock.bench.adaptive.suite import main as run
 
-    raise typer.Exit(run(json_path=json_path, only=only, policies=policies, runs=runs, fresh=fresh))
+    raise typer.Exit(run(json_path=json_path, only=only, policies=policies, runs=runs, fresh=fresh, keep=keep))
 
 
 @bench.command()

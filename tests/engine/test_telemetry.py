@@ -113,8 +113,8 @@ def test_window_clock() -> None:
     assert (later["max_event"], later["anchor"]) == (31_000_000, 300)
     assert later["firsts"] == [(0, 70), (2, 80), (3, 90)]
     # A window that ends at 10 s is complete at 11 s, inside pane 1: the first row surely past it is in pane 2.
-    assert completed_at(later, spec, 10_000_000, otherwise=1) == 80
-    assert completed_at(later, spec, 40_000_000, otherwise=1) == 1
+    assert completed_at(later, spec, np.array([10_000_000, 40_000_000]), otherwise=1).tolist() == [80, 1]
+    assert completed_at({}, spec, np.array([10_000_000]), otherwise=7).tolist() == [7]
     assert after(later, 30_000_000, [], spec, cut_us=400)["firsts"] == [(3, 90)]
     assert in_force({"max_event": 5, "watermark": 50}, ps.Time("10 us"), 0, idle=False) == 50, "never back"
 

@@ -51,6 +51,30 @@ def test_windows_come_out_in_time_and_whole(spark: SparkSession, tmp_path: Path)
     assert set(found.column("n").to_pylist()[1:]) == {RATE}, "the first window begins before the stream does"
 
 
+def test_windows_that_no_latency_counts_on_cut_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Flow("ends")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
+    read = flow.read(source, time="scheduled")
+    often = read.window(ps.Time("200 ms"), name="often").aggregate(n=ps.count())
+    often.write("memory", name="ticks")
+    bars = read.window(ps.Time("2 s"), name="bars").aggregate(n=ps.count())
+    bars.write("memory", name="out")
+    flow.require(ps.Latency(read, bars, mean="5 s"))
+    records: list[BatchRecord] = []
+    job = flow.start(spark, str(tmp_path / "ckpt"), AtEnds())
+    try:
+        job.on_batch(records.append)
+        deadline = time.monotonic() + 50.0
+        while sum(record.latency["out"].count > 0 for record in records) < 3 and time.monotonic() < deadline:
+            assert not job.await_end(0.1)
+    finally:
+        job.stop()
+    assert job.host.controller.awaited == {"bars"}
+    closing = [n for n, record in enumerate(records) if record.latency["out"].count > 0]
+    assert len(closing) >= 3, "each but the first is cut before its time"
+    assert closing[2] - closing[1] == 2, "two batches a slide of `bars`, however often `often` ends"
+
+
 def test_only_windows_that_end_at_regular_times_have_such_ends(spark: SparkSession) -> None:
     flow = ps.Flow("ends")
     source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))

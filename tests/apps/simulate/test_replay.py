@@ -142,6 +142,65 @@ def test_what_rows_and_tasks_cost_outside_of_operators_is_told_apart() -> None:
     assert [cost.fixed_s for cost in model.costs] == pytest.approx([0.2] * len(model.costs), abs=1e-4)
 
 
+def windowed_run(lifetime_s: float = 0.7, *, every_s: float = 1.0, phase_s: float = 0.3, work_s: float = 0.2) -> Any:
+    """A job in front of a window, played by hand: a batch closes what was complete when the one before it was cut.
+
+    ::
+
+        complete     w               w               w
+        cut      0       1       2       3       4
+        closed               0..1    1..2
+    """
+    bound = {"name": "in->out", "p95_s": 1.0, "over_s": 5.0, "lag": 1, "every_s": every_s, "sinks": ["out"]}
+    records = []
+    for i in range(120):
+        cut, visible = EPOCH + i * lifetime_s, EPOCH + i * lifetime_s + work_s
+        low, high = (i - 2) * lifetime_s, (i - 1) * lifetime_s
+        ends = [phase_s + k * every_s for k in range(200) if max(low, 0.0) < phase_s + k * every_s <= high]
+        stage = OperatorStats("bars", "window", stage="bars", width=1, tasks=1, rows_in=70, concurrency=1)
+        records.append(
+            BatchRecord(
+                i, run="a", started=cut, visible=visible, rows_in=70, due=70 * (i + 1), backlog=0,
+                parts={"run": work_s, "wait": lifetime_s - work_s}, operators=(stage,), latency_from="arrival",
+                latency={"out": LogHistogram.of([visible - EPOCH - w for w in ends])} if ends else {},
+                decision={"widths": {"bars": 1}, "lifetime_s": lifetime_s},
+                control={"policy": "Static", "bounds": [bound]},
+            )
+        )  # fmt: skip
+    return records
+
+
+class CutsAtEnds:
+    def decide(self, observed: Any, current: Decision) -> Decision:
+        return replace(current, lifetime_s=5.0, at_ends=True)
+
+
+def test_windows_are_closed_as_in_the_run_and_cut_for_when_a_policy_asks() -> None:
+    records = windowed_run()
+    model = recorded(records)
+    ends = model.sinks["out"].ends
+    assert ends is not None and ends.every_s == 1.0
+    began_after = model.began - EPOCH  # time 0 of a model is its first row's arrival
+    assert (ends.phase_s + began_after) % 1.0 == pytest.approx(0.3, abs=0.01)
+    assert model.sinks["out"].error_s == pytest.approx(0.0, abs=0.01)
+
+    def mean_s(found: Sequence[BatchRecord]) -> float:
+        return LogHistogram.total(r.latency["out"] for r in found[10:] if "out" in r.latency).mean or 0.0
+
+    again = replayed(model, Static(), seed=1)
+    assert mean_s(again) == pytest.approx(mean_s(records), rel=0.05)
+    # A batch that begins as the window ends and one right after it: two times the work, whatever the lifetime.
+    asked = replayed(model, CutsAtEnds(), seed=1)
+    assert mean_s(asked) == pytest.approx(0.4, abs=0.03)
+    assert len(asked) == pytest.approx(2 * model.duration_s, abs=5), "two batches a slide"
+
+
+def test_windows_whose_ends_cannot_be_told_are_taken_by_their_batch() -> None:
+    rng = np.random.default_rng(3)
+    scattered = [replace(r, latency={"out": LogHistogram.of([float(rng.uniform(0.2, 1.2))])}) for r in windowed_run()]
+    assert recorded(scattered).sinks["out"].ends is None
+
+
 def test_results_that_come_a_batch_after_their_rows_are_noticed() -> None:
     """A window closes in the batch after the row that completes it."""
     records = a_run(Every(), noise=0.0)

@@ -8,10 +8,12 @@ judged. CPU seconds are those of this process and all below it: driver, JVM, Pyt
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,10 +31,12 @@ from penstock.bench.adaptive.judging import (
     unevenness,
     worst,
 )
+from penstock.bench.adaptive.replays import replayed_share
 from penstock.control.decision import Decision
 from penstock.control.histogram import LogHistogram
 from penstock.observe.processor import cpu_seconds
 from penstock.observe.record import BatchRecord
+from penstock.observe.telemetry import telemetry_dir
 from penstock.sources.schedule import Schedule
 
 SETTLE_S = 6.0
@@ -88,10 +92,13 @@ def run(
     seconds: float | None = None,
     requires: bool = True,
     build: Build | None = None,
+    keep: Path | None = None,
 ) -> Outcome:
     """Run a policy (an object, a name, or None for the default) and measure it.
 
     `load`, `seconds` and `build` take the place of the scenario's own; without `requires` it is judged all the same.
+    `keep` is a folder for the run's telemetry, laid out like a checkpoint: `penstock report` and `simulate replay`
+    read it.
     """
     built = (build or scenario.build)(spark, load or scenario.load)
     lasts = seconds or scenario.seconds
@@ -117,8 +124,10 @@ def run(
             error = job.host.controller.predictions.mape()
         finally:
             job.stop()
+        if keep is not None:
+            shutil.copytree(telemetry_dir(checkpoint), telemetry_dir(keep), dirs_exist_ok=True)
     start, end = began + SETTLE_S, began + lasts
-    judged = [record for record in records if start <= record.visible < end]
+    judged = seen_within(records, start, end)
     steps = [began + at for at in scenario.steps_s]
     outcome = Outcome(
         spans=Spans(),
@@ -134,9 +143,20 @@ def run(
     )
     if built.target is not None:
         judge_target(outcome, built, records, start, end, began)
-    else:
-        judge_promises(outcome, built, scenario, bound_s, judged, start, steps)
+        return outcome
+
+    def spans(found: Sequence[BatchRecord]) -> Spans:
+        return kept_spans(built, scenario, bound_s, seen_within(found, start, end), start, steps)[0]
+
+    judge_promises(outcome, built, scenario, bound_s, judged, start, steps)
+    if requires:
+        outcome.more["replayed"] = replayed_share(records, "static" if isinstance(policy, Fixed) else policy, spans)
     return outcome
+
+
+def seen_within(records: Sequence[BatchRecord], start: float, end: float) -> list[BatchRecord]:
+    """The batches whose results became visible between two moments."""
+    return [record for record in records if start <= record.visible < end]
 
 
 def state_requirements(built: Built, scenario: Scenario, bound_s: float) -> None:
@@ -161,18 +181,30 @@ def judge_promises(
     start: float,
     steps: Sequence[float],
 ) -> None:
-    """Put into an outcome which spans kept the bounds: all of them, and each."""
+    """Put into an outcome which spans kept the bounds, and of several bounds, what each showed."""
+    outcome.spans, outcome.each = kept_spans(built, scenario, bound_s, records, start, steps)
+    if outcome.each:
+        outcome.more["statistics"] = {one.sink: one.statistic for one in built.promises}
+        outcome.more["latency"] = {one.sink: latency_at(records, one.sink).to_json() for one in built.promises}
+
+
+def kept_spans(
+    built: Built,
+    scenario: Scenario,
+    bound_s: float,
+    records: Sequence[BatchRecord],
+    start: float,
+    steps: Sequence[float],
+) -> tuple[Spans, dict[str, Spans]]:
+    """Which spans kept the bounds: all of them, and where there are several, each by its sink."""
     if len(built.promises) == 1:
-        outcome.spans = judge(records, start, steps, scenario.statistic, bound_s)
-        return
+        return judge(records, start, steps, scenario.statistic, bound_s), {}
     found = {
         promise.sink: latency_verdicts(records, start, promise.statistic, limit, promise.sink)
         for promise, limit in zip(built.promises, scenario.bounds_s(built, bound_s), strict=True)
     }
-    outcome.spans = in_spans(worst(list(found.values())), start, steps)
-    outcome.each = {sink: in_spans(verdicts, start, steps) for sink, verdicts in found.items()}
-    outcome.more["statistics"] = {promise.sink: promise.statistic for promise in built.promises}
-    outcome.more["latency"] = {promise.sink: latency_at(records, promise.sink).to_json() for promise in built.promises}
+    each = {sink: in_spans(verdicts, start, steps) for sink, verdicts in found.items()}
+    return in_spans(worst(list(found.values())), start, steps), each
 
 
 def judge_target(

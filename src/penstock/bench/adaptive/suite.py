@@ -12,6 +12,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -62,10 +63,12 @@ def main(
     policies: str | None = None,
     runs: int | None = None,
     fresh: bool = False,
+    keep: str | None = None,
 ) -> int:
     """Measure, print a table, write JSON; the exit code is 1 if a target was missed.
 
     `runs` and `policies` left out are those of each scenario; policies that a scenario does not have are left out.
+    `keep` is a folder for the telemetry of every run.
     """
     began = time.monotonic()
 
@@ -94,7 +97,7 @@ def main(
                 about.pop(changing)
             if results is None:
                 results = Results(None if json_path is None else Path(json_path), about, fresh)
-            rows += measured(spark, scenario, chosen, runs or scenario.runs, results, say)
+            rows += measured(spark, scenario, chosen, runs or scenario.runs, results, say, keep)
         finally:
             spark.stop()
     if results is not None:
@@ -107,7 +110,13 @@ def main(
 
 
 def measured(
-    spark: SparkSession, scenario: Scenario, policies: tuple[str, ...], runs: int, results: Results, say: Say
+    spark: SparkSession,
+    scenario: Scenario,
+    policies: tuple[str, ...],
+    runs: int,
+    results: Results,
+    say: Say,
+    keep: str | None = None,
 ) -> list[Row]:
     """All rows of one scenario."""
     low = ps.sources.constant(scenario.low)
@@ -135,13 +144,15 @@ def measured(
         "split": Fixed(built.operator, 1, ALIKE * bound),
     }
 
-    def live(policy: str) -> dict[str, Any]:
-        return run(spark, scenario, chosen[policy], bound, build=scenario.variants.get(policy)).to_json()
+    def live(policy: str, number: int) -> dict[str, Any]:
+        folder = None if keep is None else Path(keep) / f"{scenario.name}-{policy}-{number}"
+        found = run(spark, scenario, chosen[policy], bound, build=scenario.variants.get(policy), keep=folder)
+        return found.to_json()
 
     pooled: dict[str, list[Outcome]] = {}
     for number in range(runs):
         for policy in policies if number % 2 == 0 else policies[::-1]:  # no policy always follows the same one
-            made = results.piece(f"{scenario.name}/{policy}/{number}", lambda policy=policy: live(policy))  # type: ignore[misc]
+            made = results.piece(f"{scenario.name}/{policy}/{number}", partial(live, policy, number))
             outcome = Outcome.from_json(made)
             pooled.setdefault(policy, []).append(outcome)
             share = sum(outcome.spans.fulfilled) / max(1, len(outcome.spans.fulfilled))

@@ -163,6 +163,8 @@ def flat(arena: Arena, ours: Sequence[Player], tumbling_peer: Player) -> list[Ro
     players = [*ours, tumbling_peer]
     rows = arena.effort.rows
     checks = {player: arena.check(player, rows) for player in players}
+    for player in players * arena.effort.runs:  # dropped: the JVM compiles what small slides need late
+        arena.time(player, rows)
     found = arena.rounds(players, dict.fromkeys(players, rows), arena.effort.runs)
     tumbling = next(player for player in ours if player.shape == tumbling_peer.shape)
     made = [arena.row(player, checks[player], found[player]) for player in ours]

@@ -152,15 +152,16 @@ def units(arena: Arena, cases: tuple[str, ...], rivals: tuple[str, ...], quick: 
 def _sweep(arena: Arena, case: str, rivals: tuple[str, ...]) -> Iterator[Unit]:
     every = shapes(case)
     ours = [_penstock(arena, shape) for shape in every]
-    yield f"{case}-flat", lambda: peers.flat(arena, ours, _spark(arena, every[0]))
     for player in ours:
         shape, slide = player.shape, f"{player.shape.slide_ms / 1000:g}"
-        if "spark" in rivals and shape.overlap > 1:  # the tumbling one is in the unit above
+        if "spark" in rivals and shape.overlap > 1:  # the tumbling one is in the unit below
             rival = _spark(arena, shape)
             yield f"{case}-{slide}-spark", lambda a=player, b=rival: peers.beside(arena, a, b)  # type: ignore[misc]
         if "flink" in rivals:
             other = _flink(arena, shape)
             yield f"{case}-{slide}-flink", lambda a=player, b=other: peers.beside(arena, a, b)  # type: ignore[misc]
+    # Last, for all slides must be equally warm: the JVM is long in compiling what small ones need.
+    yield f"{case}-flat", lambda: peers.flat(arena, ours, _spark(arena, every[0]))
 
 
 def _penstock(arena: Arena, shape: Shape) -> Player:

@@ -34,6 +34,8 @@ LEAST_BATCHES = 20
 
 _LONGEST_LEAD_S = 600.0  # rows that waited longer for the first batch are taken to have come within this time
 _WARM_S = 20.0  # a JVM gets faster in about this time
+_LEAST_WINDOWS = 10  # batches that closed one window, from which the phase of the ends is told
+_TOGETHER = 0.5  # how far their moments must agree: 1 is entirely, 0 is not at all
 _LAGS = (0, 1, 2)  # results can come with a later batch than their rows: a window closes in the batch after
 
 
@@ -68,15 +70,37 @@ class BatchCost:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """When windows are complete: the rows that complete them arrive at `phase_s`, and every `every_s` from then on."""
+
+    every_s: float
+    phase_s: float  # in [0, every_s)
+
+    def within(self, after_s: float, until_s: float) -> Floats:
+        """The moments in (after_s, until_s].
+
+        >>> Ends(every_s=2.0, phase_s=0.5).within(0.5, 4.5).tolist()
+        [2.5, 4.5]
+        """
+        first = np.floor((after_s - self.phase_s) / self.every_s) + 1.0
+        last = np.floor((until_s - self.phase_s) / self.every_s)
+        return self.phase_s + self.every_s * np.arange(first, last + 1.0)
+
+
+@dataclass(frozen=True)
 class Sink:
     """How the latency at a sink follows from arrivals and batches, found by comparing with what was measured.
 
     latency = visible time of batch i - arrivals of the rows of batch i - lag + offset_s
+
+    Where `ends` is known, the sink shows windows: those complete by the cut of batch i - 1, not by the one before, are
+    closed by batch i, and count from when they were complete.
     """
 
     lag: int
     offset_s: float  # a batch is cut a little before it begins
     error_s: float  # median distance of the mean latency of a batch from what was measured
+    ends: Ends | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +154,10 @@ def recorded(
     row_s, task_s = _slopes(kept)
     origin = {r.latency_from for r in kept if r.latency}
     bounds, changed = _bounds(kept, bound_ms, over_s, where)
+    sinks = _sinks(kept, began, at_s, came, from_cut=origin == {"cut"})
+    for name, every_s in _slides(bounds).items():
+        if name in sinks and origin == {"arrival"}:
+            sinks[name] = _window_sink(kept, began, name, every_s) or sinks[name]
     if changed:
         notes.append("what was required changed during the run; both are judged by the last")
     return Recorded(
@@ -144,7 +172,7 @@ def recorded(
         task_s=task_s,
         least_s=0.5 * float(np.quantile([_outside_s(r) for r in kept], 0.05)),
         early_s=_early(kept),
-        sinks=_sinks(kept, began, at_s, came, from_cut=origin == {"cut"}),
+        sinks=sinks,
         from_cut=origin == {"cut"},
         due_known=all(r.due is not None for r in kept),
         start=_start(kept),
@@ -305,6 +333,33 @@ def _sinks(
     return found
 
 
+def _slides(bounds: Sequence[tuple[Bound, tuple[str, ...]]]) -> dict[str, float]:
+    """How often a window ends, by the sink that shows its results."""
+    return {sink: bound.every_s for bound, sinks in bounds if bound.every_s is not None for sink in sinks}
+
+
+def _window_sink(records: Sequence[BatchRecord], began: float, name: str, every_s: float) -> Sink | None:
+    """A sink that shows windows; None if their ends cannot be told from the latencies.
+
+    All results of a window count from one moment, so a batch that closes one window says when that was: the circular
+    mean of those moments modulo `every_s` is the phase.
+    """
+    closed = [r for r in records if name in r.latency and r.latency[name].counts]
+    single = [r for r in closed if (r.latency[name].max or 0.0) - (r.latency[name].mean or 0.0) < every_s / 8.0]
+    since = np.array([r.visible - began - (r.latency[name].mean or 0.0) for r in single])
+    turns = np.exp(2j * np.pi * since / every_s)
+    if len(single) < _LEAST_WINDOWS or abs(turns.mean()) < _TOGETHER:
+        return None
+    ends = Ends(every_s, float(np.angle(turns.mean()) / (2.0 * np.pi) % 1.0 * every_s))
+    cuts = [r.started - began for r in records]
+    off = []
+    for i in range(2, len(records)):
+        due, seen = ends.within(cuts[i - 2], cuts[i - 1]), records[i].latency.get(name)
+        if len(due) and seen is not None and seen.mean is not None:
+            off.append(seen.mean - (records[i].visible - began - float(due.mean())))
+    return Sink(1, 0.0, float(np.median(np.abs(off))) if off else 0.0, ends)
+
+
 def _mean_arrivals(
     records: Sequence[BatchRecord], began: float, at_s: Floats, came: Floats, *, from_cut: bool
 ) -> list[float]:
@@ -379,8 +434,8 @@ def _bounds(
         for one in said[-1]:
             limits = {kind: one.get(kind) for kind in ("mean_s", "p95_s", "p99_s")}
             span = over_s or float(one.get("over_s", 5.0))
-            lag = int(one.get("lag", 0))
-            bound = Bound(one["name"], tuple(one.get("operators") or path), over_s=span, lag=lag, **limits)
+            windows = {"lag": int(one.get("lag", 0)), "every_s": one.get("every_s")}
+            bound = Bound(one["name"], tuple(one.get("operators") or path), over_s=span, **windows, **limits)
             found.append((bound, tuple(one.get("sinks") or sinks)))
         return tuple(found), any(one != said[-1] for one in said)
     verdicts = [r.control["verdict"] for r in records if r.control.get("verdict")]

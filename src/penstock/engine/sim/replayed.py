@@ -35,6 +35,7 @@ class ReplayHost(BatchHost):
         super().__init__([], load, fixed_s=0.0, seed=seed)
         self.model = model
         self.began_s = 0.0  # of the last batch
+        self._cuts = (0.0, 0.0)  # the beginnings of the two batches before it, the earlier first
         self._begins = np.array([cost.began_s for cost in model.costs])
         self._given = -1  # the run's last batch whose costs were used
         self._count = 0
@@ -51,7 +52,7 @@ class ReplayHost(BatchHost):
             self._pass(self.now + _GRID_S)
         if self.finished and self._count > 0:
             return None
-        self.began_s = self.now
+        self._cuts, self.began_s = (self._cuts[1], self.began_s), self.now
         due = self.came
         rows, arrivals = self._cut(decision.row_cap)
         stats = self._stages(cost, float(rows.sum()), decision)
@@ -80,6 +81,8 @@ class ReplayHost(BatchHost):
                 "widths": dict(decision.widths),
                 "lifetime_s": decision.lifetime_s,
                 "row_cap": decision.row_cap,
+                "cut_rows": decision.cut_rows,
+                "at_ends": decision.at_ends,
             },
         )
         self._count += 1
@@ -90,13 +93,22 @@ class ReplayHost(BatchHost):
         return int(self.came) if self.model.due_known else None
 
     def _ends(self, decision: Decision) -> float:
-        """When the wait after a batch is over: its lifetime has passed, or enough rows wait."""
+        """When the wait after a batch is over: its lifetime has passed, enough rows wait, or a window does."""
         ends = self.began_s + decision.lifetime_s - self.model.early_s
+        if decision.at_ends:
+            ends = min(ends, self._awaited())
         if decision.cut_rows is not None and self.model.due_known:
             enough = int(np.searchsorted(self.model.came, self.left + decision.cut_rows))
             if enough < len(self.model.came):
                 ends = min(ends, float(np.interp(self.left + decision.cut_rows, self.model.came, self.model.at_s)))
         return max(self.now, ends)
+
+    def _awaited(self) -> float:
+        """When a batch is cut for a window's sake: now if one waits to be closed, else when the next is complete."""
+        known = [sink.ends for sink in self.model.sinks.values() if sink.ends is not None]
+        if any(len(ends.within(self._cuts[1], self.began_s)) for ends in known):
+            return self.now
+        return min((float(ends.within(self.began_s, self.began_s + ends.every_s)[0]) for ends in known), default=np.inf)
 
     def _cost(self) -> BatchCost:
         """What a batch that begins about now costs: as the run's own batch of that time, each taken once.
@@ -133,6 +145,10 @@ class ReplayHost(BatchHost):
     def _latency(self, visible: float) -> dict[str, LogHistogram]:
         found = {}
         for name, sink in self.model.sinks.items():
+            if sink.ends is not None:
+                if len(closed := sink.ends.within(*self._cuts)):
+                    found[name] = LogHistogram.of(visible - closed)
+                continue
             rows, arrivals = self._lately[-1 - min(sink.lag, len(self._lately) - 1)]
             since = np.full_like(arrivals, self.began_s) if self.model.from_cut else arrivals
             values = np.maximum(visible - since + sink.offset_s, 0.0)

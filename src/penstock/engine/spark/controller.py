@@ -64,6 +64,10 @@ class Controller:
         self.bounds = tuple(self._bound(requirement) for requirement in latencies)
         # A latency is measured at the sinks of its last stream, or else at those behind it.
         self.sinks = {requirement.name: self.flow.sinks_behind(requirement.end.port) for requirement in latencies}
+        # The windows for whose sake batches may be cut: those that a latency counts on; where none is required, all.
+        awaited = [window for one in latencies for window in self._windows_between(one)]
+        windows = [n for n in self.flow.operators.values() if isinstance(n, op.Window)]
+        self.awaited = frozenset(window.name for window in (awaited if latencies else windows))
         self.targets = self._targets()
 
     # -- one batch -------------------------------------------------------------------------------
@@ -102,14 +106,16 @@ class Controller:
     def _bound(self, requirement: Latency) -> Bound:
         """A latency as policies know it: a path of stages, from the source on."""
         limits = {"mean_s": requirement.mean_s, "p95_s": requirement.p95_s, "p99_s": requirement.p99_s}
-        path, behind = self._path(requirement), self.flow.ancestors(requirement.end.port)
+        path, after = self._path(requirement), self._windows_between(requirement)
         # A window is closed by the watermark of the batch before, so its results come a batch later.
-        windows = [
-            n for name, n in self.flow.operators.items() if isinstance(n, op.Window) and n.time and name in behind
-        ]
-        after = [n for n in windows if op.owner(requirement.start.port) in self.flow.ancestors(n.name)]
         every_s = slide_s(after[0]) if len(after) == 1 else None
         return Bound(requirement.name, path, over_s=requirement.over_s, lag=len(after), every_s=every_s, **limits)
+
+    def _windows_between(self, requirement: Latency) -> list[op.Window]:
+        """The windows over event time that rows pass between the two streams of a latency."""
+        behind, first = self.flow.ancestors(requirement.end.port), op.owner(requirement.start.port)
+        windows = [n for n in self.flow.operators.values() if isinstance(n, op.Window) and n.time]
+        return [n for n in windows if n.name in behind and first in self.flow.ancestors(n.name)]
 
     def _targets(self) -> dict[str, float]:
         """The rates to reach, by the operator that begins the stage of the one required."""
@@ -237,6 +243,7 @@ def stated(bound: Bound, sinks: tuple[str, ...]) -> dict[str, Any]:
         **{kind: limit for kind, limit in limits.items() if limit is not None},
         "over_s": bound.over_s,
         "lag": bound.lag,
+        **({} if bound.every_s is None else {"every_s": bound.every_s}),
         "sinks": list(sinks),
     }
 

@@ -385,11 +385,11 @@ class Host:
         return arrived is not None and arrived - sum(offset["row"] for offset in offsets) >= self.decision.cut_rows
 
     def _window_ends(self, windows: dict[str, Any]) -> bool:
-        """Whether the next batch is cut before its time for the sake of a window."""
+        """Whether the next batch is cut before its time for the sake of a window that a latency counts on."""
         if not self.decision.at_ends:
             return False
-        now_us = int(time.time() * 1e6)
-        return any(awaits_a_cut(self._windows[name], entry, now_us) for name, entry in windows.items())
+        now_us, awaited = int(time.time() * 1e6), self.controller.awaited & windows.keys()
+        return any(awaits_a_cut(self._windows[name], windows[name], now_us) for name in awaited)
 
     def _record(self, record: BatchRecord, measured: Measured) -> None:
         parts = {name: measured.parts.get(name, record.parts[name]) for name in record.parts}

@@ -236,12 +236,14 @@ def nearest_window(flow: Flow, port: str) -> op.Window | None:
 
 def _window_latency(node: op.Window, measured: Measured, visible_us: float, cut_us: int) -> tuple[LogHistogram, bool]:
     before = measured.windows_before.get(node.name, {})
-    values, weights = [], []
-    for found in measured.reports.values():
-        for report in found:
-            for end, rows in zip(*report.get("closed", {}).get(node.name, [[], []]), strict=True):
-                values.append(max(0.0, visible_us - completed_at(before, node.spec, end, cut_us)) / 1e6)
-                weights.append(rows)
-    if not values:
+    closed = [
+        report["closed"][node.name]
+        for found in measured.reports.values()
+        for report in found
+        if node.name in report.get("closed", {})
+    ]
+    if not closed:
         return LogHistogram(), False
-    return LogHistogram.of(np.array(values), np.array(weights)), bool(before.get("firsts"))
+    ends, rows = (np.concatenate([np.array(one[part], dtype=np.int64) for one in closed]) for part in (0, 1))
+    waited = np.maximum(0.0, visible_us - completed_at(before, node.spec, ends, cut_us)) / 1e6
+    return LogHistogram.of(waited, rows), bool(before.get("firsts"))

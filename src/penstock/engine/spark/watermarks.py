@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from penstock.flow import operators as op
 from penstock.windows.kinds import WindowSpec
 from penstock.windows.panes import needed_from
+from penstock.windows.scans import Longs
 from penstock.windows.time import Ints, Time
 
 RESOLUTION_US = 100_000  # of arrival times kept for windows that have no panes
@@ -105,12 +108,16 @@ def after(
     }
 
 
-def completed_at(before: dict[str, Any], spec: WindowSpec, end: int, otherwise: int) -> int:
-    """Return when the row that completed the window ending at `end` arrived; the tick's time if none did.
+def completed_at(before: dict[str, Any], spec: WindowSpec, ends: Longs, otherwise: int) -> Longs:
+    """Return when the rows that completed the windows with these ends arrived; the tick's time where none did.
+
+    That is the earliest arrival in a pane at or after the end: a suffix minimum, looked up for all windows at once.
 
     >>> spec = Time("10 us")
-    >>> completed_at({"firsts": [(0, 5), (1, 17), (2, 16)]}, spec, end=10, otherwise=99)
-    16
+    >>> completed_at({"firsts": [(0, 5), (1, 17), (2, 16)]}, spec, np.array([10, 30]), otherwise=99)
+    array([16, 99])
     """
-    ready = clock_pane(spec, end + spec.lateness_us - 1) + 1  # the first pane that starts there or later
-    return min((arrival for pane, arrival in before.get("firsts", []) if pane >= ready), default=otherwise)
+    firsts = np.array(before.get("firsts", []), dtype=np.int64).reshape(-1, 2)  # ascending by pane
+    earliest = np.append(np.minimum.accumulate(firsts[::-1, 1])[::-1], otherwise)
+    ready = clock_pane(spec, ends + spec.lateness_us - 1) + 1  # the first pane that starts there or later
+    return earliest[np.searchsorted(firsts[:, 0], ready)]
