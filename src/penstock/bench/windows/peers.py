@@ -1,12 +1,13 @@
-"""The contests over time windows: Penstock at all slides in turn, then each peer beside it, slide by slide.
+"""The contests over time windows: each peer beside Penstock, slide by slide, then Penstock at all slides in turn.
 
 A slow peer runs a prefix of the same events, long enough to take `at_least_s` seconds; its results are compared on that
-prefix. The run that is compared warms the engine up and is not timed.
+prefix. The run that is compared is not timed, nor are those of `WARM_S` seconds after it.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from penstock.bench.windows.flink import Flink
 from penstock.bench.windows.journal import Row
 
 Read = Callable[[Path], pa.Table]
+
+WARM_S = 20.0  # for which a player runs before it is timed
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,13 @@ class Arena:
         seconds = player.run(self.files(player, rows), folder / "checkpoint", None)
         shutil.rmtree(folder, ignore_errors=True)
         return seconds
+
+    def warm(self, player: Player, rows: int) -> None:
+        """Run a player for a while: the JVM takes minutes to compile all that a batch runs through."""
+        until = time.monotonic() + (WARM_S if self.effort.runs > 1 else 0.0)
+        self.time(player, rows)
+        while time.monotonic() < until:
+            self.time(player, rows)
 
     def check(self, player: Player, rows: int) -> Checked:
         """One run whose results are compared with the truth."""
@@ -163,8 +173,8 @@ def flat(arena: Arena, ours: Sequence[Player], tumbling_peer: Player) -> list[Ro
     players = [*ours, tumbling_peer]
     rows = arena.effort.rows
     checks = {player: arena.check(player, rows) for player in players}
-    for player in players * arena.effort.runs:  # dropped: the JVM compiles what small slides need late
-        arena.time(player, rows)
+    for player in players:
+        arena.warm(player, rows)
     found = arena.rounds(players, dict.fromkeys(players, rows), arena.effort.runs)
     tumbling = next(player for player in ours if player.shape == tumbling_peer.shape)
     made = [arena.row(player, checks[player], found[player]) for player in ours]
@@ -183,8 +193,7 @@ def beside(arena: Arena, ours: Player, peer: Player) -> list[Row]:
         rows = min(arena.effort.rows, int(longer))
         checked = arena.check(peer, rows)
     slow = checked.seconds >= arena.effort.at_least_s / 2
-    for _ in range(2):
-        arena.time(ours, arena.effort.rows)  # it is warm, too
+    arena.warm(ours, arena.effort.rows)
     counts = {ours: arena.effort.rows, peer: rows}
     found = arena.rounds([ours, peer], counts, 1 if slow else arena.effort.runs)
     return [arena.row(peer, checked, found[peer], _speeds(arena.effort.rows, found[ours]))]
