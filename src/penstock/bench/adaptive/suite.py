@@ -42,6 +42,8 @@ class Results:
             known = json.loads(path.read_text())
             if known.get("about") == json.loads(json.dumps(about)):
                 self.pieces = known["pieces"]
+            else:
+                print(f"{path} was measured on another machine or with other versions: it is written anew", flush=True)
 
     def piece(self, name: str, make: Callable[[], Any]) -> Any:
         """A finished piece, or what `make` gives, which is kept."""

@@ -1,8 +1,9 @@
-"""What state costs: a batch that touches few of many keys, and the memory of a window over a million keys.
+"""What state costs: a batch that touches few of many keys, the memory of a window over a million keys, and a long run.
 
 Sparse: windows of 20 panes over a million keys, none of which closes meanwhile. A *full* batch has rows of every key in
 six panes, a *sparse* one of every hundredth key; both are warm. Memory: a pane of every key per batch and a window of
 every key closed per batch, the log at its full length, while the resident memory of all Python workers is sampled.
+Long: the same over fewer keys, for hundreds of batches, looked into now and then: what open windows need must not grow.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.bench.windows.data import START_MS
 from penstock.bench.windows.engines import Files
 from penstock.bench.windows.journal import Row
 from penstock.bench.windows.peers import Arena
+from penstock.engine.spark.state_reader import describe
 from penstock.observe.telemetry import read, telemetry_dir
 
 PANES = 20
@@ -30,6 +32,7 @@ FULL_PANES = 6  # that a row of each key hits in a full batch
 SPARSE = 100  # one key in so many
 FULL_BATCHES, SPARSE_BATCHES = 3, 12
 STEADY_BATCHES = 30
+LONG_LOOKS, LONG_BATCHES = 4, 60  # how often a long run is looked into, after so many batches each
 
 
 def sparse(arena: Arena, keys: int) -> list[Row]:
@@ -88,6 +91,30 @@ def peak_memory(arena: Arena, keys: int) -> list[Row]:
         Row.of("penstock", "memory", steady, rows=keys, results=keys, equal=None, variant=what,
                facts={"peak_rss_mib": peak[0]}, note=note)
     ]  # fmt: skip
+
+
+def long_run(arena: Arena, keys: int, batches: int = LONG_BATCHES) -> list[Row]:
+    """What a window of 20 panes per key remembers as the run goes on; every batch has one more pane of every key."""
+    folder = arena._fresh()
+    rows: list[Row] = []
+    for look in range(1, LONG_LOOKS + 1):
+        for number in range((look - 1) * batches, look * batches):
+            _write(folder / "in" / f"{number:05d}.parquet", np.arange(keys), np.full(keys, number))
+        found, _ = _run(arena, folder, ps.Time(f"{PANES} s", slide="1 s"))
+        states = describe(str(folder / "checkpoint")).operators
+        facts = {
+            "state_rows": float(sum(state.rows for state in states)),
+            "state_bytes": float(sum(state.bytes for state in states)),
+            "per_pane": sum(state.rows for state in states) / (keys * PANES),
+        }
+        arena.bench.say(f"  state after {look * batches} batches: {facts}")
+        seconds = [trigger.ms / 1000 for trigger in found]
+        rows.append(
+            Row.of("penstock", "long", seconds, rows=keys, results=keys, equal=None,
+                   variant=f"after {look * batches} batches", facts=facts, note=f"{keys} keys x {PANES} panes")
+        )  # fmt: skip
+    shutil.rmtree(folder, ignore_errors=True)
+    return rows
 
 
 def _write(path: Path, keys: np.ndarray, panes: np.ndarray) -> None:

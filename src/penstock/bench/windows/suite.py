@@ -147,6 +147,7 @@ def units(arena: Arena, cases: tuple[str, ...], rivals: tuple[str, ...], quick: 
         keys = QUICK_STATE_KEYS if quick else STATE_KEYS
         yield "state-sparse", lambda: state.sparse(arena, keys)
         yield "state-memory", lambda: state.peak_memory(arena, keys)
+        yield "state-long", lambda: state.long_run(arena, keys // 100, 25 if quick else state.LONG_BATCHES)
 
 
 def _sweep(arena: Arena, case: str, rivals: tuple[str, ...]) -> Iterator[Unit]:
@@ -225,11 +226,19 @@ def _state_figures(rows: list[Row]) -> list[Figure]:
     if sparse is not None and full is not None and full.seconds:
         some = [sparse.facts["state_bytes"] / full.facts["state_bytes"]]
         share = [seconds / full.seconds for seconds in sparse.runs]
+    kept = [row.facts["state_rows"] for row in rows if row.case == "long"]
     peaks = [row.facts["peak_rss_mib"] for row in rows if row.case == "memory"]
     return [
         Figure("state", "bytes written, 1 % of the keys / all", "ratio", some, Target("<=", 0.03)),
         Figure("state", "seconds, 1 % of the keys / all", "ratio", share, Target("<=", 0.05)),
         Figure("state", "peak memory of the Python workers", "MiB", peaks, Target("<=", 2048.0)),
+        Figure(
+            "state",
+            "rows kept, later in a long run / early",
+            "ratio",
+            [later / kept[0] for later in kept[1:]],
+            Target("<=", 1.2),
+        ),
     ]
 
 

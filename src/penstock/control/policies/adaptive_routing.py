@@ -2,9 +2,10 @@
 
 A key belongs to one of a fixed number of key groups. With w_g the smoothed rows of group g, the groups go to p tasks,
 heaviest first, each to the task with the least so far (Graham's LPT rule, within 4/3 of the best makespan; thesis 000
-calls for the same where it rebalances). A group heavier than all others together / p so ends up alone. State is read
-from files by whoever gets the group, so a move costs a batch almost nothing; still, a route stays while it is about as
-good as a new one.
+calls for the same where it rebalances). A group heavier than all others together / p so ends up alone. Where a hot key
+has moved, what was smoothed is forgotten: between its old group and its new one it would be given to both for some
+batches, and be alone in none. State is read from files by whoever gets the group, so a move costs a batch almost
+nothing; still, a route stays while it is about as good as a new one.
 
     imbalance of a route = most rows of a task / mean rows of a task
 """
@@ -12,12 +13,14 @@ good as a new one.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 
 from penstock.control.observation import OperatorView
 
-_FRESH = 0.5  # weight of the newest batch: a hot key that moved is seen in two
+_FRESH = 0.5  # weight of the newest batch
 _WORTH = 1.1  # a route is replaced if it is so many times as uneven as a new one
+_SIGMAS = 5.0  # a group with so many deviations more rows than it used to have is where a hot key has moved to
 
 
 def lightest_first(weights: Sequence[float], tasks: int) -> tuple[int, ...]:
@@ -72,6 +75,8 @@ class Router:
             weights = list(view.groups)
         else:
             weights = [_FRESH * new + (1.0 - _FRESH) * old for new, old in zip(view.groups, known, strict=True)]
+            if _moved(view.groups, known):
+                weights = list(view.groups)
         self._weights[view.name] = weights
         best = lightest_first(weights, width)
         even = _WORTH * imbalance(weights, best, width)
@@ -81,3 +86,22 @@ class Router:
             return best
         plain = [group % width for group in range(len(weights))]
         return None if imbalance(weights, plain, width) <= even else best
+
+
+def _moved(newest: Sequence[float], known: Sequence[float]) -> bool:
+    """Whether the heaviest group of the newest batch has far more rows than it used to: n - e > 5 sqrt(e + 1).
+
+    e is its smoothed share of the batch's rows; the deviation of a count of about e is sqrt(e).
+
+    >>> usual = [50.0, 10.0, 10.0, 10.0]
+    >>> _moved([12.0, 9.0, 48.0, 11.0], usual), _moved([43.0, 13.0, 14.0, 10.0], usual)
+    (True, False)
+    >>> _moved([1.0, 0.0, 2.0, 0.0], usual)   # too few rows to tell
+    False
+    """
+    before = sum(known)
+    if before <= 0.0:
+        return False
+    heaviest = max(range(len(newest)), key=lambda group: newest[group])
+    expected = known[heaviest] / before * sum(newest)
+    return newest[heaviest] - expected > _SIGMAS * math.sqrt(expected + 1.0)

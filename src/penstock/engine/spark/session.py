@@ -26,6 +26,8 @@ RUNTIME_CONF = {
     # Widths are Penstock's decision; AQE would replan (and re-submit) every exchange.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A file is cut at (size + this) / tasks: with Spark's 4 MB one of two tasks got three of four row groups.
+    "spark.sql.files.openCostInBytes": "262144",
     # The text of each plan is built for a UI that nobody reads at 10 batches a second.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "1000",
