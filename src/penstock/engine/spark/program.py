@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.control.moments import Moments
 from penstock.engine.spark.conform import FunctionFailed, as_batches, as_mask, conform, user_trace
 from penstock.engine.spark.files import Folder, arrow_bytes
+from penstock.engine.spark.reports import packed
 from penstock.engine.spark.state import HASH, group_of
 from penstock.flow.context import Replica, enter
 
@@ -199,7 +200,7 @@ class TaskRun:
             return
         report = self._report(started, error)
         if self.program.outlet is None:
-            yield pa.RecordBatch.from_pydict({"report": [json.dumps(report)]})
+            yield pa.RecordBatch.from_pydict({"report": packed(report)})
         else:
             assert self.folder is not None
             name = f"report-{self.batch['execution']}-{self.tag}.json"

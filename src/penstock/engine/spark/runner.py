@@ -17,6 +17,7 @@ from pyspark.util import inheritable_thread_target
 
 from penstock.engine.spark.files import Folder
 from penstock.engine.spark.program import BATCH_PROPERTY
+from penstock.engine.spark.reports import unpacked
 from penstock.engine.spark.stages import JobPlan
 
 Reports = dict[str, list[dict[str, Any]]]
@@ -86,7 +87,7 @@ class Runner:
         context.setLocalProperty(BATCH_PROPERTY, text)
         try:
             rows = frame._jdf.collectAsList()
-            found = [json.loads(rows.get(i).getString(0)) for i in range(rows.size())]
+            found = list(unpacked(rows.get(i).getString(0) for i in range(rows.size())))
         finally:
             context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]
         reports = {job.last.name: sorted(found, key=lambda report: report["partition"])}
