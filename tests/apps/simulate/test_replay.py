@@ -161,8 +161,9 @@ def windowed_run(lifetime_s: float = 0.7, *, every_s: float = 1.0, phase_s: floa
         records.append(
             BatchRecord(
                 i, run="a", started=cut, visible=visible, rows_in=70, due=70 * (i + 1), backlog=0,
-                parts={"run": work_s, "wait": lifetime_s - work_s}, operators=(stage,), latency_from="arrival",
-                latency={"out": LogHistogram.of([visible - EPOCH - w for w in ends])} if ends else {},
+                parts={"run": work_s, "wait": lifetime_s - work_s}, operators=(stage,),
+                latency_from="arrival" if ends else "cut",  # as a job says it where nothing was closed
+                latency={"out": LogHistogram.of([visible - EPOCH - w for w in ends])},
                 decision={"widths": {"bars": 1}, "lifetime_s": lifetime_s},
                 control={"policy": "Static", "bounds": [bound]},
             )

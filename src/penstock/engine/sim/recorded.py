@@ -156,7 +156,7 @@ def recorded(
     bounds, changed = _bounds(kept, bound_ms, over_s, where)
     sinks = _sinks(kept, began, at_s, came, from_cut=origin == {"cut"})
     for name, every_s in _slides(bounds).items():
-        if name in sinks and origin == {"arrival"}:
+        if name in sinks and "arrival" in origin:
             sinks[name] = _window_sink(kept, began, name, every_s) or sinks[name]
     if changed:
         notes.append("what was required changed during the run; both are judged by the last")
