@@ -172,8 +172,11 @@ def windowed_run(lifetime_s: float = 0.7, *, every_s: float = 1.0, phase_s: floa
 
 
 class CutsAtEnds:
+    def __init__(self, lifetime_s: float) -> None:
+        self.lifetime_s = lifetime_s
+
     def decide(self, observed: Any, current: Decision) -> Decision:
-        return replace(current, lifetime_s=5.0, at_ends=True)
+        return replace(current, lifetime_s=self.lifetime_s, at_ends=True)
 
 
 def test_windows_are_closed_as_in_the_run_and_cut_for_when_a_policy_asks() -> None:
@@ -191,9 +194,13 @@ def test_windows_are_closed_as_in_the_run_and_cut_for_when_a_policy_asks() -> No
     again = replayed(model, Static(), seed=1)
     assert mean_s(again) == pytest.approx(mean_s(records), rel=0.05)
     # A batch that begins as the window ends and one right after it: two times the work, whatever the lifetime.
-    asked = replayed(model, CutsAtEnds(), seed=1)
+    asked = replayed(model, CutsAtEnds(5.0), seed=1)
     assert mean_s(asked) == pytest.approx(0.4, abs=0.03)
     assert len(asked) == pytest.approx(2 * model.duration_s, abs=5), "two batches a slide"
+    # Batches in between do not make a window wait: one that would still be at work as it ends is not begun.
+    between = replayed(model, CutsAtEnds(0.3), seed=1)
+    assert len(between) > 2.5 * model.duration_s
+    assert mean_s(between) == pytest.approx(0.4, abs=0.03)
 
 
 def test_windows_whose_ends_cannot_be_told_are_taken_by_their_batch() -> None:

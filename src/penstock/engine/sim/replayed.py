@@ -96,7 +96,10 @@ class ReplayHost(BatchHost):
         """When the wait after a batch is over: its lifetime has passed, enough rows wait, or a window does."""
         ends = self.began_s + decision.lifetime_s - self.model.early_s
         if decision.at_ends:
-            ends = min(ends, self._awaited())
+            awaited, work_s = self._awaited(), self.now - self.began_s
+            ends = min(ends, awaited)
+            if decision.lifetime_s > 0.0 and awaited - max(self.now, ends) < work_s:
+                ends = awaited  # a batch that is at work when a window ends would make it wait
         if decision.cut_rows is not None and self.model.due_known:
             enough = int(np.searchsorted(self.model.came, self.left + decision.cut_rows))
             if enough < len(self.model.came):

@@ -369,11 +369,12 @@ class Host:
             return
         with measured.part("wait"):
             end = measured.begun + self.decision.lifetime_s
+            work_s = time.monotonic() - measured.begun
             look_s = LOOK_S if self.decision.cut_rows or self.decision.at_ends else math.inf
-            while (left := end - time.monotonic()) > 0:
+            while (left := end - time.monotonic()) > 0 or self._window_ends(windows, within_s=work_s):
                 if self._enough_wait(measured) or self._window_ends(windows):
                     return
-                if self.stopping.wait(min(left, look_s)):
+                if self.stopping.wait(min(left, look_s) if left > 0 else look_s):
                     return
 
     def _enough_wait(self, measured: Measured) -> bool:
@@ -384,12 +385,15 @@ class Host:
         arrived = arrived_by(self.flow, offsets, int(time.time() * 1e6))
         return arrived is not None and arrived - sum(offset["row"] for offset in offsets) >= self.decision.cut_rows
 
-    def _window_ends(self, windows: dict[str, Any]) -> bool:
-        """Whether the next batch is cut before its time for the sake of a window that a latency counts on."""
-        if not self.decision.at_ends:
+    def _window_ends(self, windows: dict[str, Any], within_s: float = 0.0) -> bool:
+        """Whether the next batch is cut before its time for the sake of a window that a latency counts on.
+
+        Or, asked `within_s` ahead, after its time: one that is still at work when a window ends makes it wait.
+        """
+        if not self.decision.at_ends or (within_s > 0.0 and self.decision.lifetime_s == 0.0):
             return False
-        now_us, awaited = int(time.time() * 1e6), self.controller.awaited & windows.keys()
-        return any(awaits_a_cut(self._windows[name], windows[name], now_us) for name in awaited)
+        at_us, awaited = int((time.time() + within_s) * 1e6), self.controller.awaited & windows.keys()
+        return any(awaits_a_cut(self._windows[name], windows[name], at_us) for name in awaited)
 
     def _record(self, record: BatchRecord, measured: Measured) -> None:
         parts = {name: measured.parts.get(name, record.parts[name]) for name in record.parts}
