@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -157,7 +158,9 @@ def test_a_long_log_is_closed_by_more_tasks_than_slots_and_rows_are_counted(
         ids = np.arange(number * 400, (number + 1) * 400)
         stamps = pa.array(START_US + ids * 10_000).cast(pa.timestamp("us", "UTC"))
         (tmp_path / "in").mkdir(exist_ok=True)
-        pq.write_table(pa.table({"ts": stamps, "k": ids % 40}), tmp_path / "in" / f"{number}.parquet")
+        file = tmp_path / "in" / f"{number}.parquet"
+        pq.write_table(pa.table({"ts": stamps, "k": ids % 40}), file)
+        os.utime(file, (1_700_000_000 + number,) * 2)  # Spark reads files in the order of their times
     stream = spark.readStream.schema("ts timestamp, k bigint").option("maxFilesPerTrigger", 1)
     flow = ps.Flow("long")
     rows = flow.read(stream.parquet(str(tmp_path / "in")), time="ts")
