@@ -23,14 +23,13 @@ from penstock.control.policies import registry
 from penstock.engine.sim.loop import within
 from penstock.engine.sim.measures import Row
 from penstock.engine.sim.recorded import Recorded, recorded
-from penstock.engine.sim.replayed import replayed
+from penstock.engine.sim.replayed import interval_of, replayed
 from penstock.errors import FlowError
 from penstock.observe.picture import require_matplotlib
 from penstock.observe.record import BatchRecord
 from penstock.observe.telemetry import read, telemetry_dir
 
 SEEDS = 5
-_AT_ONCE = ("adaptive", "static")  # decide after every batch; other policies by name once in the bound's span
 
 Bounds = Sequence[tuple[Bound, tuple[str, ...]]]
 
@@ -132,11 +131,6 @@ def own_policy(model: Recorded, where: str = "run") -> str:
         rule = f"its policy, {model.policy or 'none'}, is none of the library's"
         raise FlowError(where, rule, "pass --policy; known are " + ", ".join(registry.names()))
     return name
-
-
-def interval_of(name: str, model: Recorded) -> float:
-    """How often a policy decides on a live job when it is given by name."""
-    return 0.0 if name in _AT_ONCE else min(bound.over_s for bound, _ in model.bounds)
 
 
 def _name_of(kind: str) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from penstock.bench.adaptive.judging import Spans
 from penstock.control.policies import registry
 from penstock.engine.sim.recorded import LEAST_BATCHES, recorded
-from penstock.engine.sim.replayed import replayed
+from penstock.engine.sim.replayed import interval_of, replayed
 from penstock.observe.record import BatchRecord
 
 SEEDS = range(1, 6)
@@ -26,10 +26,9 @@ def replayed_share(
     """
     if sum(record.rows_in > 0 for record in records) < LEAST_BATCHES:
         return None
-    model = recorded(records)
-    interval_s = 0.0 if policy in (None, "static") else min(bound.over_s for bound, _ in model.bounds)
+    model, name = recorded(records), policy or "adaptive"
     verdicts: list[bool] = []
     for seed in SEEDS:
-        again = replayed(model, registry.make(policy or "adaptive"), seed=seed, interval_s=interval_s)
+        again = replayed(model, registry.make(name), seed=seed, interval_s=interval_of(name, model))
         verdicts += judge(again).fulfilled
     return sum(verdicts) / len(verdicts) if verdicts else None

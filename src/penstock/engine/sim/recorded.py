@@ -12,6 +12,7 @@ Times are seconds since the first row arrived.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -82,9 +83,20 @@ class Ends:
         >>> Ends(every_s=2.0, phase_s=0.5).within(0.5, 4.5).tolist()
         [2.5, 4.5]
         """
-        first = np.floor((after_s - self.phase_s) / self.every_s) + 1.0
-        last = np.floor((until_s - self.phase_s) / self.every_s)
-        return self.phase_s + self.every_s * np.arange(first, last + 1.0)
+        numbers = np.arange(self._number(after_s) + 1, self._number(until_s) + 1, dtype=np.float64)
+        return self.phase_s + self.every_s * numbers
+
+    def after(self, at_s: float) -> float:
+        """The first moment after this one.
+
+        >>> Ends(every_s=2.0, phase_s=0.5).after(0.5)
+        2.5
+        """
+        return self.phase_s + self.every_s * (self._number(at_s) + 1)
+
+    def _number(self, at_s: float) -> int:
+        """Of the last end up to this moment."""
+        return math.floor((at_s - self.phase_s) / self.every_s)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from penstock.observe.record import BatchRecord, OperatorStats
 _GRID_S = 0.02  # rows arrive evenly within so much time
 _NEIGHBOURS = 8  # batches of the run from which costs are drawn where it had none of its own to give
 _LEAST_S = 0.001  # no batch is faster
+_AT_ONCE = ("adaptive", "static")  # decide after every batch; other policies by name once in the bound's span
 
 
 class ReplayHost(BatchHost):
@@ -111,7 +112,7 @@ class ReplayHost(BatchHost):
         known = [sink.ends for sink in self.model.sinks.values() if sink.ends is not None]
         if any(len(ends.within(self._cuts[1], self.began_s)) for ends in known):
             return self.now
-        return min((float(ends.within(self.began_s, self.began_s + ends.every_s)[0]) for ends in known), default=np.inf)
+        return min((ends.after(self.began_s) for ends in known), default=np.inf)
 
     def _cost(self) -> BatchCost:
         """What a batch that begins about now costs: as the run's own batch of that time, each taken once.
@@ -204,6 +205,11 @@ def replayed(model: Recorded, policy: Policy, *, seed: int, interval_s: float = 
         decision = limiter.admit(wanted, decision, seen)
     host.check()
     return [replace(r, started=r.started + model.began, visible=r.visible + model.began) for r in records]
+
+
+def interval_of(name: str, model: Recorded) -> float:
+    """How often a policy decides on a live job when it is given by name."""
+    return 0.0 if name in _AT_ONCE else min(bound.over_s for bound, _ in model.bounds)
 
 
 def _rate(model: Recorded, t: Floats) -> Floats:
