@@ -344,6 +344,17 @@ def test_a_goal_out_of_reach_does_not_widen_for_ever() -> None:
     assert max(widths[:8]) < 64
 
 
+def test_a_rate_that_keeps_falling_is_met_before_it_is_short() -> None:
+    """Each interval the items are 8 % dearer: the farm is wider by the time that two would not have done."""
+    policy, decision, reached = Adaptive(), Decision({"v": 2}), []
+    for i in range(22):
+        width = decision.widths["v"]
+        per_s = 80.0 * width * 0.92**i
+        reached.append(per_s)
+        decision = policy.decide(farm(float(i), width, per_s, goal=75.0), decision)
+    assert min(reached) >= 75.0
+
+
 @pytest.mark.parametrize("busy", [1.0, 0.8])
 @pytest.mark.parametrize("best", [4, 8, 14, 16])
 def test_the_width_of_the_greatest_throughput_is_found(best: int, busy: float) -> None:

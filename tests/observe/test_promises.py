@@ -132,3 +132,16 @@ def test_an_observation_has_offered_rates_service_times_and_what_waits() -> None
     launched = 3  # two tasks and the exchange in front of them
     rest = seen.fixed_s + launched * seen.task_s + 500 * seen.operators[ROWS].service_s
     assert rest == pytest.approx(0.15, rel=0.05)
+
+
+def test_a_required_rate_is_what_a_batch_did_in_its_own_time() -> None:
+    """A batch of 1 row takes 0.1 s, the next, of 120 rows, 4 s: its farm does 30 rows a second, not 1200."""
+    observer, rates = Observer({"score": (1, 8)}, slots=4), []
+    for number, (cut, end, rows) in enumerate([(10.0, 10.1, 1), (10.1, 14.1, 120)]):
+        stats = OperatorStats("score", "map", width=1, tasks=1, rows_in=rows, busy_s=rows / 31.0, stage="score")
+        record = BatchRecord(number, rows_in=rows, operators=(stats,), decision={"widths": {"score": 1}})
+        observer.add(record, cut)
+        seen = observer.look(end, end, None, (), {}, {"score": 100.0})
+        assert seen is not None
+        rates.append(seen.operators["score"].completed_per_s)
+    assert rates == pytest.approx([10.0, 30.0])

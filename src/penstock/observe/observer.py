@@ -47,7 +47,7 @@ class Observer:
         self.fixed = FixedCost()
         self._since: list[BatchRecord] = []
         self._offered: Offered | None = None
-        self._cut_s = 0.0  # of the last batch
+        self._cut_s = self._first_cut_s = 0.0  # of the last batch, and of the first since the last look
         self._widths: Any = None
         self._before_s: float | None = None  # the cut before the batches since the last look
 
@@ -64,6 +64,8 @@ class Observer:
             self.fixed.add(record.rows_in, tasks, record.work_s - sum(stage.busiest_s for stage in stages))
         if self._before_s is None:  # the first batch ever: its rows came in about as long as it took
             self._before_s = cut_s - max(record.cycle_s, 1e-6)
+        if not self._since:
+            self._first_cut_s = cut_s
         self._since.append(record)
         self._cut_s = cut_s
 
@@ -90,12 +92,14 @@ class Observer:
         rows = sum(record.rows_in for record in records)
         rate = self._rate(now_s, arrived, rows / span)
         waiting = self._waiting(last, arrived, rate, next_cut_s, now_s)
+        # A rate that is required is what batches did in their own time; latencies are planned by what came meanwhile.
+        over = span if bounds else max(next_cut_s - self._first_cut_s, 1e-6)
         fixed_s, per_row, per_task = self.fixed.fit()
         views = {}
         if rows > 0:
             views[ROWS] = _rows_view(rate, rows / span, per_row)
             for stage in merged_stages(records, self.limits):
-                views[stage.name] = self._view(stage, rows, rate, span)
+                views[stage.name] = self._view(stage, rows, rate, over if stage.name in targets else span)
         latency = {bound.name: found for bound in bounds if (found := measured(records, sinks[bound.name])) is not None}
         return Observation(
             now_s=now_s,

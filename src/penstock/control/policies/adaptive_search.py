@@ -3,7 +3,7 @@
 **A goal** (`GoalSeeker`). Throughput per subtask at the present width says how many would do: n = width x goal /
 measured. The gain of each widening is measured, and where it fell short of a tenth of what was promised, no more are
 added for a while. Intervals in which the width changed say nothing (the farm stood still), and a narrowing waits until
-it has been possible for a while.
+it has been possible for a while. A rate that keeps falling is taken to fall on for another interval.
 
 **No goal** (`Climber`). A wider farm is not always faster: hyper-threads and shared links take their share. The climber
 tries a width and compares it with the old width just before and just after (the load drifts, so only neighbours in time
@@ -35,6 +35,7 @@ from penstock.control.policies.baseline_common import clamped
 
 _SETTLE = 1  # intervals after a change that are not believed
 _DOUBT = 5  # intervals: what did not help may have met a heavier load, so it is tried again
+_FALLS = 0.1  # by so much a rate must fall over two intervals to be taken to fall on
 _ENOUGH = 24  # items in a window that is compared
 _CLEARLY = 2.0  # standard errors by which another width must be better to be taken
 _ROUNDS = 8  # comparisons of two widths after which it is decided in any case
@@ -88,7 +89,7 @@ class GoalSeeker:
             state.before = None
         state.doubt = max(state.doubt - 1, 0)
         # A tenth above the goal: throughput varies, and a little short is short. Falling rates count at once.
-        rate = min(rate, view.completed_per_s)
+        rate = min(rate, soon(state.recent))
         need = min(max(math.ceil(view.width * 1.1 * goal / rate), view.lo), view.hi)
         if rate < 1.02 * goal and need > view.width and state.doubt == 0:
             state.lower = 0
@@ -100,6 +101,18 @@ class GoalSeeker:
             state.lower = 0
             return max(spare, view.lo)
         return ordered
+
+
+def soon(rates: Sequence[float]) -> float:
+    """The last of three rates; where each was lower than the one before, and clearly, what the next will be.
+
+    >>> soon([120.0, 110.0, 100.0]), soon([102.0, 101.0, 100.0]), soon([90.0, 110.0, 100.0])
+    (90.0, 100.0, 100.0)
+    """
+    last = rates[-1]
+    if len(rates) < 3 or not rates[-3] > rates[-2] > last or last > (1.0 - _FALLS) * rates[-3]:
+        return last
+    return max(last - (rates[-3] - last) / 2.0, 0.5 * last)
 
 
 @dataclass
