@@ -75,6 +75,44 @@ def test_windows_that_no_latency_counts_on_cut_nothing(spark: SparkSession, tmp_
     assert closing[2] - closing[1] == 2, "two batches a slide of `bars`, however often `often` ends"
 
 
+def test_a_window_whose_rows_stay_away_does_not_hurry_the_others(spark: SparkSession, tmp_path: Path) -> None:
+    """Its rows come for a second and then no more, while the stream goes on: it is cut for once, not for ever."""
+    flow = ps.Flow("rare")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
+    read = flow.read(source, time="scheduled")
+    rare = read.filter(f"i < {RATE}").window(ps.Time("2 s"), name="rare").aggregate(n=ps.count())
+    rare.write("memory", name="out")
+    flow.require(ps.Latency(read, rare, mean="5 s"))
+    records: list[BatchRecord] = []
+    job = flow.start(spark, str(tmp_path / "ckpt"), AtEnds())
+    try:
+        job.on_batch(records.append)
+        assert not job.await_end(8.0)
+    finally:
+        job.stop()
+    assert 2 <= len(records) <= 8, "batches of a minute, but for the first and some as the window should have ended"
+
+
+def test_a_flush_and_a_requirement_do_not_wait_for_the_next_cut(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Flow("long")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
+    read = flow.read(source, time="scheduled")
+    read.window(ps.Time("1 h"), name="hours").aggregate(n=ps.count()).write("memory", name="out")
+    job = flow.start(spark, str(tmp_path / "ckpt"), ps.Static(), lifetime=300.0)
+    began = time.monotonic()
+    try:
+        while job.host.finished < 0 and time.monotonic() - began < 60.0:
+            assert not job.await_end(0.05)
+        job.require(ps.Cost(max_width=1))
+        while job.host.finished < 1 and time.monotonic() - began < 120.0:
+            assert not job.await_end(0.05)
+        assert job.host.finished >= 1
+    finally:
+        job.stop(flush=True)
+    assert time.monotonic() - began < 200.0, "less than a lifetime"
+    assert sum(job.memory("out").column("n").to_pylist()) > 0
+
+
 def test_only_windows_that_end_at_regular_times_have_such_ends(spark: SparkSession) -> None:
     flow = ps.Flow("ends")
     source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
@@ -91,3 +129,17 @@ def test_only_windows_that_end_at_regular_times_have_such_ends(spark: SparkSessi
     assert {n: slide_s(node) for n, node in nodes.items() if isinstance(node, op.Window)} == {
         "plain": 1.0, "tuples": None, "first": None, "count": None,
     }  # fmt: skip
+
+
+def test_windows_without_such_ends_are_not_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Flow("ends")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
+    read = flow.read(source, time="scheduled")
+    bars = read.window(ps.Time("2 s"), name="bars").aggregate(n=ps.count())
+    bars.write("memory", name="out")
+    tuples = read.window(ps.Time("2 s", every=50), name="tuples").aggregate(n=ps.count())
+    tuples.write("memory", name="each")
+    flow.require(ps.Latency(read, bars, mean="5 s"), ps.Latency(read, tuples, mean="5 s"))
+    job = flow.start(spark, str(tmp_path / "ckpt"))
+    job.stop()
+    assert job.host.controller.awaited == {"bars"}

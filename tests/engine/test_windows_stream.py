@@ -22,7 +22,8 @@ from penstock.engine.spark import framer, frames, host, map_side
 from penstock.observe.record import BatchRecord
 from penstock.windows.aggregates import bind
 from penstock.windows.oracle import Oracle
-from tests.engine.tools import START_US, Changing
+from tests.engine.test_chaining import same
+from tests.engine.tools import START_US, Changing, stream
 
 SECOND = 1_000_000
 
@@ -86,6 +87,23 @@ def test_stream_equals_oracle(spark: SparkSession, tmp_path: Path, monkeypatch: 
     given = rows_of(spark, total)
     for name, spec in SPECS.items():
         check(job.memory(f"to_{name}").to_pylist(), spec, given, per_batch)
+
+
+@pytest.mark.parametrize("replicas", [2, 1])
+def test_the_exchange_of_a_farm_is_not_taken_for_that_of_the_panes(
+    spark: SparkSession, tmp_path: Path, replicas: int
+) -> None:
+    """Behind a farm of one task panes need no exchange; the farm's own carries as many columns as panes would have."""
+    flow = ps.Flow("behind")
+    farm = flow.read(stream(spark, 3000, per_batch=1500), time="scheduled").map(same, name="farm", replicas=replicas)
+    bars = farm.window(ps.Time("1 s"), key="k", name="bars").aggregate(n=ps.count())
+    bars.write("memory", name="out")
+    job = flow.start(spark, str(tmp_path), available_now=True)
+    assert job.await_end(120)
+    job.stop(flush=True)
+    found = job.memory("out").to_pylist()
+    assert {row["window"]["start"].timestamp() for row in found} == {START_US / 1e6 + n for n in range(3)}
+    assert sum(row["n"] for row in found) == 3000
 
 
 def check(found: list[dict[str, Any]], spec: ps.Time, rows: list[dict[str, Any]], per_batch: int) -> None:

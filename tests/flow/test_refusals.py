@@ -378,6 +378,14 @@ FARMS = [
         replicas=2,
         partition="hash",
     ),
+    farm(
+        "broadcast on demand",
+        "partition='broadcast' gives every replica every row, so there is nothing to take on demand",
+        "drop scheduling='on_demand'",
+        replicas=2,
+        partition="broadcast",
+        scheduling="on_demand",
+    ),
     farm("latency_mode", "latency_mode='x' is not one of read_ready, read_write", "choose", latency_mode="x"),
     Wrong("map no function", lambda b: b.read().map("f"), "map 'map'", "a function is expected, got str", "pass a fun"),  # type: ignore[arg-type]
     Wrong(

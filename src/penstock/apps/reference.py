@@ -17,6 +17,11 @@ MET = {
     "WindowedStream": ("penstock.flow.windowed", "made by `stream.window`"),
     "Report": ("penstock.observe.report", "made by `job.report`"),
     "LiveView": ("penstock.observe.live", "for `job.on_batch`"),
+    "BatchRecord": ("penstock.observe.record", "what a listener of `job.on_batch` gets"),
+    "OperatorStats": ("penstock.observe.record", "of each operator, in a `BatchRecord`"),
+    "Observation": ("penstock.control.observation", "what a policy's `decide` gets"),
+    "OperatorView": ("penstock.control.observation", "of each operator, in an `Observation`"),
+    "Bound": ("penstock.control.observation", "of each latency required, in an `Observation`"),
     "Schedule": ("penstock.sources.schedule", "made by the functions of `ps.sources`"),
 }
 HEADER = """# Reference

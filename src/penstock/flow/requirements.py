@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class Latency:
-    """An upper bound on the time from a row's arrival at one stream to its result being visible behind another.
+    """An upper bound on the time from a row's arrival to its result being visible behind the stream `end`.
 
-    `mean`, `p95` and `p99` are durations, at least one of them; each span of `over` is judged by itself. Where several
-    bounds touch the same rows, the tightest governs.
+    `start` is the stream from which the operators count that the bound is kept by; time runs from the arrival of a row
+    at its source. `mean`, `p95` and `p99` are durations, at least one of them; each span of `over` is judged by itself.
+    Where several bounds touch the same rows, the tightest governs.
 
     >>> from types import SimpleNamespace as Fake      # in a program: streams of a flow
     >>> quotes, bars = Fake(flow=None, port="quotes"), Fake(flow=None, port="bars")
@@ -89,7 +90,7 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Cost:
-    """What may be spent: no operator runs wider than `max_width`.
+    """What may be spent: no operator is made wider than `max_width`; one that was given more replicas keeps them.
 
     >>> Cost(max_width=4)
     Cost(max_width=4)

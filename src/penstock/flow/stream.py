@@ -325,6 +325,9 @@ class Stream:
         if by_key and options.get("ordered"):
             rule = "partition='key' spreads a chunk over replicas, so ordered=True cannot be kept"
             raise FlowError(where, rule, "drop one of them; each key's rows stay in order")
+        if options.get("partition") == "broadcast" and options.get("scheduling") == "on_demand":
+            rule = "partition='broadcast' gives every replica every row, so there is nothing to take on demand"
+            raise FlowError(where, rule, "drop scheduling='on_demand'")
         if by_key and not options["key"]:
             raise FlowError(where, "partition='key' needs the key", "pass key='column' as well")
         if options["key"] and not by_key:

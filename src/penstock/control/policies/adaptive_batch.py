@@ -55,6 +55,7 @@ _EARLY = 1.25  # a batch is cut before its time if so many times the rows planne
 _TOGETHER = 10  # batches that chains stay as they are if they keep the bounds
 _SAME = 0.05  # lifetimes this close are the same
 _SIGMAS = 2.4  # deviations that a span's mean may be above its expectation
+_LONGEST_S = 30.0  # that a batch lives: longer saves next to nothing, and all its rows come at once
 _RATIOS = 24  # batches over which the model's error is judged
 
 
@@ -251,7 +252,9 @@ class BatchPlanner:
         found += [model.longest_lifetime_closing(limit, key[2]) for key, limit in allowed.items() if has_ends(key)]
         lifetime = min((one if one is not None else 0.0 for one in found), default=0.0)
         # A cycle that is all work has nothing to catch up with after a slow batch.
-        return lifetime if lifetime >= _SLACK * model.least_cycle_s else None
+        if lifetime < _SLACK * model.least_cycle_s:
+            return None
+        return min(lifetime, max(_LONGEST_S, _SLACK * model.least_cycle_s))
 
     def _model(
         self, views: Sequence[OperatorView], rates: Mapping[str, float], widths: Mapping[str, int]
@@ -357,6 +360,7 @@ class BatchPlanner:
                 self._narrowed[name] = self._batches
             elif chosen[name] > ordered and since <= _REGRET:
                 self._hold[name] = min(2 * hold, _MOST_HOLD)
+                self._narrowed[name] = self._batches - _REGRET - 1  # one mistake counts once
             elif since > _MOST_HOLD:
                 self._hold[name] = _HOLD
         return chosen

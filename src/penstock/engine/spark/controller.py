@@ -64,10 +64,11 @@ class Controller:
         self.bounds = tuple(self._bound(requirement) for requirement in latencies)
         # A latency is measured at the sinks of its last stream, or else at those behind it.
         self.sinks = {requirement.name: self.flow.sinks_behind(requirement.end.port) for requirement in latencies}
-        # The windows for whose sake batches may be cut: those that a latency counts on; where none is required, all.
-        awaited = [window for one in latencies for window in self._windows_between(one)]
-        windows = [n for n in self.flow.operators.values() if isinstance(n, op.Window)]
-        self.awaited = frozenset(window.name for window in (awaited if latencies else windows))
+        # The windows for whose sake batches may be cut: those that a latency counts on; where none is required, all. Of
+        # those whose ends only their rows tell, none: there is no moment to wait for.
+        alone = [found[0] for one in latencies if len(found := self._windows_between(one)) == 1]
+        windows = [n for n in self.flow.operators.values() if isinstance(n, op.Window) and n.time]
+        self.awaited = frozenset(n.name for n in (alone if latencies else windows) if slide_s(n) is not None)
         self.targets = self._targets()
 
     # -- one batch -------------------------------------------------------------------------------

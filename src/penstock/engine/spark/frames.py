@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import _to_seq
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import LongType, StructType
 from pyspark.util import PythonEvalType
@@ -72,14 +73,14 @@ class PythonStage:
 
         kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
         self._udf: Any = pandas_udf(run, returnType=schema, functionType=kind)  # type: ignore[call-overload]
-        self._calls: dict[tuple[str, ...], Any] = {}
+        self._calls: dict[str, Any] = {}
 
     def apply(self, frame: DataFrame) -> DataFrame:
         """Return the frame behind this stage; its columns are the same in nearly every batch."""
-        names = tuple(frame.columns)
-        if names not in self._calls:
-            self._calls[names] = self._udf(*[F.col(quoted(name)) for name in names])._jc
-        return DataFrame(frame._jdf.mapInArrow(self._calls[names], False, None), frame.sparkSession)
+        shape = frame._jdf.schema().catalogString()  # asked for in one call; names are one call each
+        if shape not in self._calls:
+            self._calls[shape] = self._udf(*[F.col(quoted(name)) for name in frame.columns])._jc
+        return DataFrame(frame._jdf.mapInArrow(self._calls[shape], False, None), frame.sparkSession)
 
 
 def onward_schema(schema: StructType) -> StructType:
@@ -89,15 +90,39 @@ def onward_schema(schema: StructType) -> StructType:
 
 MANY_TEXTS = 1000
 _columns: dict[str, Column] = {}
+_lists: dict[tuple[str, ...], Any] = {}
 
 
 def sql(text: str) -> Column:
     """Return a Column for SQL text, parsed once."""
-    if text not in _columns:
+    column = _columns.get(text)
+    if column is None:
         if len(_columns) > MANY_TEXTS:  # routes come and go
             _columns.clear()
-        _columns[text] = F.expr(text)
-    return _columns[text]
+        column = _columns[text] = F.expr(text)
+    return column
+
+
+def in_java(spark: SparkSession, texts: Sequence[str]) -> Any:
+    """Return Columns for SQL texts as one list in the JVM, made once: every item of it is a call over there."""
+    listed = _lists.get(tuple(texts))
+    if listed is None:
+        if len(_lists) > MANY_TEXTS:
+            _lists.clear()
+        listed = _lists[tuple(texts)] = _to_seq(spark.sparkContext, [sql(text)._jc for text in texts])
+    return listed
+
+
+def selected(frame: DataFrame, *texts: str) -> DataFrame:
+    """Return `frame.selectExpr(*texts)`, with few calls into the JVM."""
+    return DataFrame(frame._jdf.select(in_java(frame.sparkSession, texts)), frame.sparkSession)
+
+
+def grouped(frame: DataFrame, keys: Sequence[str], measures: Sequence[str]) -> DataFrame:
+    """Return `frame.groupBy(keys).agg(measures)`, both as SQL texts, with few calls into the JVM."""
+    spark, (first, *others) = frame.sparkSession, measures
+    found = frame._jdf.groupBy(in_java(spark, keys)).agg(sql(first)._jc, in_java(spark, others))
+    return DataFrame(found, spark)
 
 
 def position_text(chunk: int) -> str:
@@ -134,10 +159,10 @@ def turns_text(number: str, tasks: int) -> str:
 def farm_exchange(frame: DataFrame, node: op.Map, width: int, *, stamped: bool, few: bool = False) -> DataFrame:
     """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already."""
     if not stamped:
-        frame = frame.select("*", sql(position_text(node.chunk)))
+        frame = selected(frame, "*", position_text(node.chunk))
     tasks = width * ON_DEMAND_TASKS if node.scheduling == "on_demand" else width
     if node.partition == "broadcast":
-        spread = frame.select("*", sql(f"explode(sequence(0, {tasks - 1})) as _ps_route"))
+        spread = selected(frame, "*", f"explode(sequence(0, {tasks - 1})) as _ps_route")
         return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")
     if node.partition == "key":
         keys = ", ".join(quoted(name) for name in node.key)
@@ -173,7 +198,7 @@ def keyed_exchange(
 ) -> DataFrame:
     """Send the rows of a key group to one task, these columns of them, with hash and position."""
     stamps = [f"{hash_text(key)} as {HASH}", POS if stamped else position_text(1 << INDEX_BITS)]
-    sent = frame.select(*[sql(quoted(name)) for name in columns], *[sql(stamp) for stamp in stamps])
+    sent = selected(frame, *[quoted(name) for name in columns], *stamps)
     return to_tasks(sent, width, route_text(width, route), few)
 
 
@@ -221,14 +246,13 @@ def pane_exchange(
     alone = few and width == 1
     if alone:
         frame = frame.coalesce(1)  # one partition satisfies the grouping too: no exchange at all
-    keys = [sql(quoted(name)) for name in node.key]
-    named = [sql(f"{text} as {quoted(name)}") for name, text in measures.items()]
-    hashed = sql(f"{hash_text(node.key)} as {HASH}")
+    keys = [quoted(name) for name in node.key]
+    named = [f"{text} as {quoted(name)}" for name, text in measures.items()]
+    hashed = f"{hash_text(node.key)} as {HASH}"
     if many_panes and not alone:
-        grouped = frame.groupBy(*keys, sql(pane)).agg(*named)
-        half = map_side(grouped, [*node.key, PANE, *measures], len(measures))
+        half = map_side(grouped(frame, [*keys, pane], named), [*node.key, PANE, *measures], named)
         if half is not None:  # the pane need not cross over: the greatest event time in it says which it is
-            sent = [*keys, *(sql(quoted(name)) for name in measures), hashed]
-            return half.select(*sent).repartitionById(width, sql(route_text(width, route)))
-    grouped = frame.groupBy(*keys, sql(pane)).agg(hashed, *named)
-    return grouped if alone else grouped.repartitionById(width, sql(route_text(width, route)))
+            sent = selected(half, *keys, *(quoted(name) for name in measures), hashed)
+            return sent.repartitionById(width, sql(route_text(width, route)))
+    panes = grouped(frame, [*keys, pane], [hashed, *named])
+    return panes if alone else panes.repartitionById(width, sql(route_text(width, route)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 import time
 import uuid
@@ -20,13 +19,14 @@ from penstock.engine.spark.frames import plain_route
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.measure import Measured, arrived_by, batch_record
 from penstock.engine.spark.offsets import OffsetLog, Offsets
+from penstock.engine.spark.pause import Pause
 from penstock.engine.spark.program import BATCH_PROPERTY
 from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.runner import Reports, Runner
 from penstock.engine.spark.sinks import Publisher, load
 from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of, waves
 from penstock.engine.spark.state import GROUPS, Segment, fold
-from penstock.engine.spark.watermarks import after, awaits_a_cut, has_passed, in_force, needed
+from penstock.engine.spark.watermarks import after, has_passed, in_force, needed
 from penstock.errors import UserFunctionError
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
@@ -37,7 +37,6 @@ from penstock.windows.time import END_OF_TIME
 
 MANY_ROWS = 1 << 30
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
-LOOK_S = 0.02  # how often a batch that waits looks at what has arrived
 HELD_ROWS = 1 << 19  # rows of a window's log that one task reads at a time: what bounds a worker's memory
 
 
@@ -85,6 +84,7 @@ class Host:
         self._left_at: float | None = None
         self._clocks: float | None = None  # wall clock - monotonic clock at the last batch
         self._windows = {n.name: n for n in flow.operators.values() if isinstance(n, op.Window)}
+        self.pause = Pause(flow, self.controller, self._windows, self.stopping)
         self.framer = Framer(flow, self.plan, self.programs)
         self.waves = waves(self.plan, flow)
         self.runner = Runner(spark, ledger.folder, max(len(wave) for wave in self.waves))
@@ -158,7 +158,7 @@ class Host:
         self._crash("state", number)
         self._crash("output", number)
         measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
-        self.framer.panes = {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}
+        self.framer.panes |= {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}
         with measured.part("manifest"):
             manifest = self._manifest(number, before, entry, document, reports)
             self.ledger.finish(number, manifest)
@@ -186,6 +186,7 @@ class Host:
             "lifetime_s": self.decision.lifetime_s,
             "row_cap": self.decision.row_cap,
             "chains": self.chains,
+            "routes": {name: list(route) for name, route in self.decision.routes.items() if self._fits(name, widths)},
         }
         return {**self.ledger.log(number, entry), "widths": entry["widths"]}
 
@@ -217,10 +218,14 @@ class Host:
 
     def _route(self, name: str, width: int) -> tuple[int, ...]:
         """Return the task of each key group: as decided, if that fits the width, else by turns."""
-        decided = self.decision.routes.get(name, ())
-        if len(decided) == GROUPS and min(decided) >= 0 and max(decided) < width:
-            return tuple(decided)
-        return plain_route(width)
+        return tuple(self.decision.routes[name]) if self._fits(name, {name: width}) else plain_route(width)
+
+    def _fits(self, name: str, widths: dict[str, int]) -> bool:
+        """Whether a route was decided for an operator, for the width that it has."""
+        decided, width = self.decision.routes.get(name, ()), widths.get(name)
+        if width is None or width != self.decision.widths.get(name):
+            return False
+        return len(decided) == GROUPS and min(decided) >= 0 and max(decided) < width
 
     def _has_work(self, job: JobPlan, before: dict[str, Any], entry: dict[str, Any]) -> bool:
         """Whether a job has something to do in a batch without rows: a window to close, or one before it has."""
@@ -364,36 +369,10 @@ class Host:
                 write_limits(spec.control, max_rows=rows, max_seconds=spec.limits.max_seconds)
 
     def _wait(self, measured: Measured, windows: dict[str, Any]) -> None:
-        """Wait the batch lifetime out, from cut to cut; stop() ends the wait. What is to be drained does not wait."""
-        if not self.may_idle:
-            return
-        with measured.part("wait"):
-            end = measured.begun + self.decision.lifetime_s
-            work_s = time.monotonic() - measured.begun
-            look_s = LOOK_S if self.decision.cut_rows or self.decision.at_ends else math.inf
-            while (left := end - time.monotonic()) > 0 or self._window_ends(windows, within_s=work_s):
-                if self._enough_wait(measured) or self._window_ends(windows):
-                    return
-                if self.stopping.wait(min(left, look_s) if left > 0 else look_s):
-                    return
-
-    def _enough_wait(self, measured: Measured) -> bool:
-        """Whether so many rows wait that the next batch is cut before its time: the load has risen."""
-        if self.decision.cut_rows is None:
-            return False
-        offsets = measured.entry.get("offsets", [])
-        arrived = arrived_by(self.flow, offsets, int(time.time() * 1e6))
-        return arrived is not None and arrived - sum(offset["row"] for offset in offsets) >= self.decision.cut_rows
-
-    def _window_ends(self, windows: dict[str, Any], within_s: float = 0.0) -> bool:
-        """Whether the next batch is cut before its time for the sake of a window that a latency counts on.
-
-        Or, asked `within_s` ahead, after its time: one that is still at work when a window ends makes it wait.
-        """
-        if not self.decision.at_ends or (within_s > 0.0 and self.decision.lifetime_s == 0.0):
-            return False
-        at_us, awaited = int((time.time() + within_s) * 1e6), self.controller.awaited & windows.keys()
-        return any(awaits_a_cut(self._windows[name], windows[name], at_us) for name in awaited)
+        """Wait the batch lifetime out, from cut to cut. What is to be drained does not wait."""
+        if self.may_idle:
+            with measured.part("wait"):
+                self.pause.wait(self.decision, measured.begun, measured.entry.get("offsets", []), windows)
 
     def _record(self, record: BatchRecord, measured: Measured) -> None:
         parts = {name: measured.parts.get(name, record.parts[name]) for name in record.parts}

@@ -95,13 +95,15 @@ class Job:
         }
         if self.steering is not None:
             widths = self.steering.begin(widths)
-        decision = Decision(widths, lifetime, max_rows)
+        slots = spark.sparkContext.defaultParallelism
+        controller = Controller(flow, cut(flow), chosen or Static(), slots, interval_s)
+        widths = {name: min(width, controller.observer.limits[name][1]) for name, width in widths.items()}
         self.host = Host(
             flow,
             spark,
             self.ledger,
-            Controller(flow, cut(flow), chosen or Static(), spark.sparkContext.defaultParallelism, interval_s),
-            decision,
+            controller,
+            Decision(widths, lifetime, max_rows),
             crash or CrashPlan.from_environment(),
             telemetry,
             may_idle=not available_now,  # a stream that is drained is not idle: its clock does not run on
@@ -160,6 +162,7 @@ class Job:
         if self.error is not None or not self.host._windows:
             return
         self.host.flushing.set()
+        self.host.pause.hurry.set()
         if self._ended.is_set():  # all that was available is processed: one more batch, for the windows
             self.available_now = False
             self._query = self._start_query()
@@ -207,8 +210,15 @@ class Job:
         return Report.of(read(telemetry_dir(local_folder(self.checkpoint))), last)
 
     def require(self, *requirements: Requirement) -> None:
-        """Change what is required of the running job, from the next batch on; see `flow.require`."""
+        """Change what is required of the running job, from the next batch on; see `flow.require`.
+
+        A job that was started without a policy and with nothing required gets `Adaptive` with its first requirement.
+        """
         self.host.controller.require(*requirements)
+        if requirements and self.host.widths_follow_rows:
+            self.host.controller.policy = Adaptive()
+            self.host.widths_follow_rows = False
+        self.host.pause.hurry.set()
 
     def table(self, sink: str) -> DataFrame:
         """Return what a memory sink holds as a DataFrame."""

@@ -11,6 +11,7 @@ whole aggregate is used, with the same result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -21,23 +22,29 @@ MOST_PARTITIONS = 8  # a group has at most so many rows; with more, Spark's seco
 # With many groups the small map in front of the large one is soon full, and then only in the way.
 ONE_MAP = {"spark.sql.codegen.aggregate.map.twolevel.enabled": "false"}
 PLAIN = frozenset({"count", "sum", "min", "max"})  # what is carried between the halves is the value itself
+ABOVE = ("HashAggregate", "Project", "WholeStageCodegen", "InputAdapter")  # what may stand between it and the exchange
+_plain: dict[tuple[str, ...], bool] = {}  # by the grouped columns and measures
 
 
-def map_side(grouped: DataFrame, columns: list[str], aggregates: int) -> DataFrame | None:
+def map_side(grouped: DataFrame, columns: list[str], measures: Sequence[str]) -> DataFrame | None:
     """Return the map side of `groupBy(...).agg(...)` under these column names; None where it cannot be had.
 
-    `columns` are the names of the grouping columns and of the `aggregates` measures, in the order of their statement.
+    `columns` are the names of the grouping columns and of the `measures` (SQL texts), in the order of their statement.
     """
     exchange = grouped._jdf.queryExecution().executedPlan()
-    while exchange.nodeName() != "Exchange":
-        if exchange.children().size() != 1:
+    while (name := exchange.nodeName()) != "Exchange":
+        if not name.startswith(ABOVE):  # the aggregate needs no exchange: the next one is of a step before it
             return None
         exchange = exchange.children().head()
     half = exchange.child()
-    if not _is_plain(half, len(columns), aggregates):
+    node = half.child() if half.nodeName().startswith("WholeStageCodegen") else half
+    if node.nodeName() != "HashAggregate" or half.output().size() != len(columns):
         return None
     spark, schema = grouped.sparkSession, grouped._jdf.schema()
-    if list(schema.fieldNames()) != columns:
+    shape = (schema.catalogString(), *columns, *measures)
+    if shape not in _plain:  # names and functions are the same in every batch, and asking for them takes many calls
+        _plain[shape] = list(schema.fieldNames()) == columns and _is_plain(node, len(measures))
+    if not _plain[shape]:
         return None
     with settings(spark, ONE_MAP):
         rows = half.execute()
@@ -46,11 +53,8 @@ def map_side(grouped: DataFrame, columns: list[str], aggregates: int) -> DataFra
     return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
 
 
-def _is_plain(half: Any, columns: int, aggregates: int) -> bool:
+def _is_plain(node: Any, aggregates: int) -> bool:
     """Tell whether each measure is one column of the half, and its value: no two were found equal and made one."""
-    node = half.child() if half.nodeName().startswith("WholeStageCodegen") else half
-    if node.nodeName() != "HashAggregate" or half.output().size() != columns:
-        return False
     measures = node.aggregateExpressions()
     if measures.size() != aggregates:
         return False

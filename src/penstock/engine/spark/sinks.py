@@ -14,6 +14,7 @@ from penstock.errors import UserFunctionError
 from penstock.flow.operators import Sink
 
 FrameOf = Callable[[str], DataFrame]
+CODECS = frozenset({"bz2", "deflate", "gz", "lz4", "snappy", "zst"})  # the last suffix of a compressed text file
 
 
 def load(folder: Folder, entries: list[dict[str, Any]], schema: pa.Schema, ordered: bool) -> pa.Table:
@@ -78,6 +79,9 @@ class Publisher:
         parts = [name for name in folder.names(staging) if name.startswith("part-")]
         for number, part in enumerate(parts):
             final = self._file(sink, batch) if len(parts) == 1 else f"{self._file(sink, batch)}.{number}"
+            codec = part.rpartition(".")[2]
+            if codec in CODECS:  # readers of text know by it that the file is compressed
+                final = f"{final}.{codec}"
             folder.system.move(folder.at(staging, part), folder.at(final))
         folder.delete_folder(staging)
 

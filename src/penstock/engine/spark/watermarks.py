@@ -67,8 +67,8 @@ def in_force(before: dict[str, Any], spec: WindowSpec, cut_us: int, idle: bool) 
     return watermark if previous is None else max(watermark, int(previous))
 
 
-def awaits_a_cut(node: op.Window, entry: dict[str, Any], now_us: int) -> bool:
-    """Whether a batch cut now would close a window, or read past the end of one, if event time goes on as the clock.
+def awaits_a_cut(node: op.Window, entry: dict[str, Any], now_us: int, goes_on: bool = True) -> bool:
+    """Whether a batch cut now would close a window, or read past the end of one, if event time `goes_on` as the clock.
 
     `entry` is the operator's in the manifest of the last batch.
 
@@ -79,7 +79,7 @@ def awaits_a_cut(node: op.Window, entry: dict[str, Any], now_us: int) -> bool:
     """
     if not node.time:
         return False
-    return has_passed(node, entry.get("watermark"), in_force(entry, node.spec, now_us, idle=True))
+    return has_passed(node, entry.get("watermark"), in_force(entry, node.spec, now_us, idle=goes_on))
 
 
 def after(

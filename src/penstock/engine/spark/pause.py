@@ -1,0 +1,76 @@
+"""How long a job waits from one cut of a batch to the next.
+
+The lifetime that was decided, but less where the load has risen, a window ends, or a user asks for something; and a
+little more where the next batch would still be at work when a window ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.control.decision import Decision
+from penstock.engine.spark.controller import Controller
+from penstock.engine.spark.measure import arrived_by
+from penstock.engine.spark.watermarks import awaits_a_cut
+from penstock.flow import operators as op
+from penstock.flow.flow import Flow
+
+LOOK_S = 0.02  # how often it looks at what has arrived
+SELDOM_S = 0.2  # how often, if only a user can end the wait
+
+Entries = Mapping[str, dict[str, Any]]  # of window operators, in the manifest of the last batch
+
+
+class Pause:
+    """Waits for the next cut; `stopping` ends it, and so does `hurry`: something was required, or a flush."""
+
+    def __init__(
+        self, flow: Flow, controller: Controller, windows: Mapping[str, op.Window], stopping: threading.Event
+    ) -> None:
+        self.flow, self.controller, self.windows, self.stopping = flow, controller, windows, stopping
+        self.hurry = threading.Event()
+        self._cut_for: dict[str, Any] = {}  # the clocks of windows when a batch was last cut as one of them ended
+
+    def wait(self, decision: Decision, begun_s: float, offsets: list[Any], entries: Entries) -> None:
+        """Wait for the lifetime of the batch that was begun at a moment and read up to these offsets."""
+        end, work_s = begun_s + decision.lifetime_s, time.monotonic() - begun_s
+        look_s = LOOK_S if decision.cut_rows or decision.at_ends else SELDOM_S
+        while (left := end - time.monotonic()) > 0 or self._window_ends(decision, entries, within_s=work_s):
+            if self._has_enough(decision, offsets) or self.hurry.is_set():
+                break
+            if self._window_ends(decision, entries):
+                self._cut_for = {name: _clock(entry) for name, entry in entries.items()}
+                break
+            if self.stopping.wait(min(left, look_s) if left > 0 else look_s):
+                break
+        self.hurry.clear()
+
+    def _has_enough(self, decision: Decision, offsets: list[Any]) -> bool:
+        """Whether so many rows wait that the next batch is cut before its time: the load has risen."""
+        if decision.cut_rows is None:
+            return False
+        arrived = arrived_by(self.flow, offsets, int(time.time() * 1e6))
+        return arrived is not None and arrived - sum(offset["row"] for offset in offsets) >= decision.cut_rows
+
+    def _window_ends(self, decision: Decision, entries: Entries, within_s: float = 0.0) -> bool:
+        """Whether the next batch is cut before its time for the sake of a window that a latency counts on.
+
+        Or, asked `within_s` ahead, after its time: one that is still at work when a window ends makes it wait.
+        """
+        if not decision.at_ends or (within_s > 0.0 and decision.lifetime_s == 0.0):
+            return False
+        at_us = int((time.time() + within_s) * 1e6)
+        for name in self.controller.awaited & entries.keys():
+            # Where a batch was cut for it and its clock did not move, its rows stay behind: it is not cut for anew.
+            moves = self._cut_for.get(name) != _clock(entries[name])
+            if awaits_a_cut(self.windows[name], entries[name], at_us, goes_on=moves):
+                return True
+        return False
+
+
+def _clock(entry: dict[str, Any]) -> tuple[int | None, int | None]:
+    """How far a window operator has come."""
+    return entry.get("max_event"), entry.get("watermark")
