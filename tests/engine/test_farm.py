@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.observe.record import BatchRecord
+from tests.engine.test_chaining import same
 from tests.engine.tools import RUNNING, Changing, running_sum, stream
 
 TOTAL = 2000
@@ -79,6 +80,17 @@ def test_on_demand_has_more_tasks_than_replicas_and_never_more_at_once(spark: Sp
     assert Counter(job.memory("out").column("i").to_pylist()) == Counter(range(1000))
     assert all(stats.tasks > stats.width == 2 for stats in farms)
     assert all(1 <= stats.concurrency <= 2 for stats in farms)
+    assert sum(stats.calls for stats in farms) == 20
+
+
+def test_one_replica_on_demand_is_one_task(spark: SparkSession, tmp_path: Path) -> None:
+    flow = ps.Flow("alone")
+    read = flow.read(stream(spark, 1000, per_batch=500))
+    read.map(same, replicas=1, scheduling="on_demand", chunk=50, name="same").write("memory", name="out")
+    job, records = drain(flow, spark, tmp_path)
+    farms = [stats for record in records for stats in record.operators if stats.name == "same"]
+    assert Counter(job.memory("out").column("i").to_pylist()) == Counter(range(1000))
+    assert {stats.tasks for stats in farms} == {1}
     assert sum(stats.calls for stats in farms) == 20
 
 

@@ -160,7 +160,8 @@ def farm_exchange(frame: DataFrame, node: op.Map, width: int, *, stamped: bool, 
     """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already."""
     if not stamped:
         frame = selected(frame, "*", position_text(node.chunk))
-    tasks = width * ON_DEMAND_TASKS if node.scheduling == "on_demand" else width
+    # One replica has no one to share with: finer tasks would only cost.
+    tasks = width * ON_DEMAND_TASKS if node.scheduling == "on_demand" and width > 1 else width
     if node.partition == "broadcast":
         spread = selected(frame, "*", f"explode(sequence(0, {tasks - 1})) as _ps_route")
         return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")
