@@ -43,8 +43,10 @@ STATIC_CONF = {
     "spark.python.daemon.module": "penstock.engine.spark.daemon",
     # Without a native Hadoop library every file costs a fork of chmod: fork cheaply, and write no .crc twin.
     # -Xss: Spark matches the text of an exception by a regex that overflows the default stack when a query stops.
+    # arrow: Spark's writers grow a vector before they set a value; checking every bound again is a tenth of the crossing.
     "spark.driver.extraJavaOptions": (
         "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC -Xss4m "
+        "-Darrow.enable_unsafe_memory_access=true "
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -56,7 +58,17 @@ STATIC_CONF = {
 QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 
 # One BLAS thread per Python worker: Spark's tasks are the parallelism.
-WORKER_ENV = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+# A worker keeps the memory of one batch for the next. Given back and taken anew, as allocators do by default with arrays
+# of a megabyte, every page of it is faulted in again: half the time of closing windows (docs/decisions/001-engine.md).
+# Arrays above 32 MB are given back at once, so that a worker's peak is not kept.
+KEPT_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 20),
+    "MALLOC_TOP_PAD_": str(16 << 20),
+    "MIMALLOC_PURGE_DELAY": "1000",  # ms; Arrow's own allocator gives pages back after 10
+}
+WORKER_ENV = ONE_THREAD | KEPT_MEMORY
 
 
 def prepare_environment() -> None:
