@@ -60,7 +60,7 @@ QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecu
 # One BLAS thread per Python worker: Spark's tasks are the parallelism.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 # A worker keeps the memory of one batch for the next. Given back and taken anew, as allocators do by default with
-# arrays of a megabyte, every page of it is faulted in again: half the time of closing windows (docs/decisions/001-engine.md).
+# arrays of a megabyte, every page of it is faulted in again: half the time of closing windows (decision 001).
 # Arrays above 32 MB are given back at once, so that a worker's peak is not kept.
 KEPT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
