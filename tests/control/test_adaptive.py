@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -332,6 +333,12 @@ def test_a_goal_is_reached_with_the_least_width() -> None:
         width = decision.widths["v"]
         decision = policy.decide(farm(float(i), width, 10.0 * width, goal=75.0), decision)
     assert decision.widths["v"] in (8, 9)
+
+
+def test_the_first_batch_of_a_job_says_how_wide_a_goal_needs_it() -> None:
+    seen_first = farm(0.0, 1, 35.0, goal=100.0)
+    assert Adaptive().decide(replace(seen_first, micro_batch=True), Decision({"v": 1})).widths["v"] == 4
+    assert Adaptive().decide(seen_first, Decision({"v": 1})).widths["v"] == 1  # elsewhere a farm may just have started
 
 
 def test_a_goal_out_of_reach_does_not_widen_for_ever() -> None:

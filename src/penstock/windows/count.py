@@ -25,7 +25,7 @@ import numpy as np
 
 from penstock.durations import Duration, microseconds
 from penstock.windows.arguments import described, flag, whole
-from penstock.windows.firing import Advance, Fired, Longs, Meta, Numbers, rows_of, runs, slots_of
+from penstock.windows.firing import Advance, Fired, Longs, Meta, Numbers, rows_of, runs
 from penstock.windows.taxonomy import Context
 
 META: dict[str, type] = {"count": np.int64}
@@ -114,11 +114,15 @@ def advance(spec: Count, edges: Longs, known: Longs, values: Numbers | None, met
     before = spec.fired_after(seen)
     slot, number = runs(before, spec.fired_after(total) - before)
     # both numbered from 0: warm-ups first, then the full ones
-    full = number - spec.warmups
-    start = np.where(full < 0, 0, full * spec.slide)
-    end = np.where(full < 0, (number + 1) * spec.slide, start + spec.size)  # both as tuples that come before
-    fired = Fired(slot, first_row[slot] + start, first_row[slot] + end, start + 1, end, number)
+    start, end = number * spec.slide, number * spec.slide + spec.size  # both as tuples that come before
+    if spec.warmups:
+        full = number - spec.warmups
+        start = np.where(full < 0, 0, full * spec.slide)
+        end = np.where(full < 0, (number + 1) * spec.slide, start + spec.size)
+    origin = first_row[slot]
+    fired = Fired(slot, origin + start, origin + end, start + 1, end, number)
     # the least window that is not full yet starts after this many tuples; it and all later ones need only what follows
     needed = np.maximum((total - spec.size) // spec.slide + 1, 0) * spec.slide
-    keep = np.arange(edges[-1]) >= (first_row + needed)[slots_of(edges)]
+    dropped = np.clip(first_row + needed - edges[:-1], 0, rows)  # the first so many rows of each key
+    keep = np.repeat(np.tile([False, True], len(rows)), np.column_stack([dropped, rows - dropped]).ravel())
     return Advance(fired, keep, {"count": total})

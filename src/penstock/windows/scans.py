@@ -29,6 +29,7 @@ Combine = Callable[[Arrays, Arrays], Arrays]
 
 _LOW = 0xFFFF_FFFF
 _FAN = 32  # elements that one pass of `scan_arrays` walks through; fixed, so that how values associate is too
+_LONG = 4096  # rows of a block from which it is scanned by itself
 
 
 class AggregateOverflow(PenstockError, ArithmeticError):
@@ -99,9 +100,15 @@ def block_scans(
             ahead, behind = _scan_rows(values[a:b].reshape(blocks, -1), ufunc)
             prefix[a:b], suffix[a:b] = ahead.ravel(), behind.ravel()
         return prefix, suffix
+    prefix, suffix = np.empty_like(values), np.empty_like(values)
+    if len(values) >= _LONG * len(starts):  # few and long: one by one, nothing is copied
+        with np.errstate(invalid="ignore", over="ignore"):
+            for a, b in pairwise([*starts.tolist(), len(values)]):
+                ufunc.accumulate(values[a:b], out=prefix[a:b])
+                ufunc.accumulate(values[a:b][::-1], out=suffix[a:b][::-1])
+        return prefix, suffix
     # Ragged: blocks of similar length (between two powers of two) are padded into one matrix, so the padding at most
     # doubles the work and the loop runs log2(longest) times.
-    prefix, suffix = np.empty_like(values), np.empty_like(values)
     classes = np.frexp((lengths - 1).astype(np.float64))[1]
     for size in np.unique(classes):
         mine = classes == size

@@ -1,4 +1,4 @@
-"""The scenarios that run in full: every policy, three runs.
+"""The scenarios that run in full: every policy, three runs (a hot key that moves: ours and static).
 
 Rates are set so that the peak needs several replicas (waiting stages, `local[16,4]`) or most of two cores (computing
 stages, `local[2,4]`), and the low level a fraction of one.
@@ -12,7 +12,7 @@ from itertools import accumulate
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.bench.adaptive.description import COMPUTES, WAITS, Built, Promise, Scenario
+from penstock.bench.adaptive.description import COMPUTES, OURS_AND_STATIC, WAITS, Built, Promise, Scenario
 from penstock.bench.adaptive.functions import call_outside, keyed_call, rows
 from penstock.bench.functions import nothing
 from penstock.sources.schedule import Schedule
@@ -92,4 +92,15 @@ def trading() -> Scenario:
 def hotkey() -> Scenario:
     """A steady load whose hot key moves every twenty seconds."""
     steps = tuple(HOT_MOVES_S * n for n in range(1, 4))
-    return Scenario("hotkey", WAITS, ps.sources.constant(2500, 75), 75.0, steps, 250, 2500, keyed, (2, 3, 4, 6, 8))
+    return Scenario(
+        "hotkey",
+        WAITS,
+        ps.sources.constant(2500, 75),
+        75.0,
+        steps,
+        250,
+        2500,
+        keyed,
+        (2, 3, 4, 6, 8),
+        policies=OURS_AND_STATIC,
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -81,30 +83,47 @@ def closed_windows(
 
 # -- thesis 000's reference aggregate: F = H(G(pane 1), ..., G(pane r)), costly per tuple ----------------------------
 
-POINTS = np.arange(640.0)  # arctan takes some 11 ns, so that G costs about 1500 us per 200 tuples, as in the thesis
+PANE, PANE_S = 200, 1.5e-3  # tuples of a pane, and what G costs for them in the thesis
+POINTS = 640  # for which arctan takes about as long where one takes 11 ns
 PIECE = 40  # tuples whose points fit a cache: a tuple costs the same in a pane of 200 as in a window of 1000
 STATISTIC = "statistic double"
 
 
-def statistic(values: Floats) -> float:
+def statistic(values: Floats, points: int = POINTS) -> float:
     """A sum over tuples of something dear, so that computing a tuple in five windows shows.
 
     >>> one = statistic(np.array([3.0]))
     >>> round(statistic(np.array([3.0] * 100)) / one, 6)
     100.0
     """
+    added = np.arange(float(points))
     pieces = (values[lo : lo + PIECE, None] for lo in range(0, len(values), PIECE))
-    return sum(float(np.arctan(piece + POINTS).sum()) for piece in pieces)
+    return sum(float(np.arctan(piece + added).sum()) for piece in pieces)
 
 
-def whole(window: Any) -> dict[str, float]:
+def points_here(tries: int = 15) -> int:
+    """With how many points G costs on this machine what it costs in the thesis; the median of some tries.
+
+    >>> points_here(tries=3) > 0
+    True
+    """
+    values = np.arange(float(PANE))
+    spent = []
+    for _ in range(tries):
+        before = time.perf_counter()
+        statistic(values)
+        spent.append(time.perf_counter() - before)
+    return max(1, round(POINTS * PANE_S / statistics.median(spent)))
+
+
+def whole(window: Any, points: int = POINTS) -> dict[str, float]:
     """F over the whole content."""
-    return {"statistic": statistic(window["v"])}
+    return {"statistic": statistic(window["v"], points)}
 
 
-def part(pane: Any) -> dict[str, float]:
+def part(pane: Any, points: int = POINTS) -> dict[str, float]:
     """G over one pane."""
-    return {"statistic": statistic(pane["v"])}
+    return {"statistic": statistic(pane["v"], points)}
 
 
 def together(results: list[dict[str, float]], window: Any) -> dict[str, float]:

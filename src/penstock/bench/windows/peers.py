@@ -203,6 +203,8 @@ def frames(arena: Arena, ours: Player, peer: Player) -> list[Row]:
     """A batch DataFrame against a query by hand, both over all rows."""
     rows = arena.effort.batch_rows
     checks = {player: arena.check(player, rows) for player in (ours, peer)}
+    for player in (ours, peer):
+        arena.warm(player, rows)
     found = arena.rounds([ours, peer], {ours: rows, peer: rows}, max(3, arena.effort.runs))
     return [
         arena.row(ours, checks[ours], found[ours]),

@@ -69,13 +69,16 @@ class GoalSeeker:
         for name, goal in observed.target_per_s.items():
             view = observed.operators.get(name)
             if view is not None and view.lo < view.hi and goal > 0.0:
-                widths[name] = clamped(view, self._width(view, goal, int(current.widths.get(name, view.width))))
+                ordered = int(current.widths.get(name, view.width))
+                widths[name] = clamped(view, self._width(view, goal, ordered, observed.micro_batch))
         return replace(current, widths=widths)
 
-    def _width(self, view: OperatorView, goal: float, ordered: int) -> int:
+    def _width(self, view: OperatorView, goal: float, ordered: int, micro_batch: bool) -> int:
         state = self._states.setdefault(view.name, _Goal())
         if view.width != state.width:
-            state.width, state.age = view.width, 0
+            # A job's first batch tells enough: at a width far too small the next one would take as long again.
+            state.age = _SETTLE if micro_batch and state.width == 0 else 0
+            state.width = view.width
             state.recent.clear()
         state.age += 1
         if view.width != ordered or state.age <= _SETTLE or view.completed_per_s <= 0.0:

@@ -209,13 +209,13 @@ class Ranges:
             left, right = lo < middle, middle < hi
             prefix, suffix = scans(part, starts, bool(left.any()))
             both = left & right
-            pairs = zip(prefix, suffix, strict=True)
-            head = tuple(np.where(right, p[hi - 1], s[np.minimum(lo, len(s) - 1)]) for p, s in pairs)
             if both.all():
-                head = combine(tuple(s[lo] for s in suffix), head)
-            elif both.any():
-                rest = combine(tuple(s[lo[both]] for s in suffix), tuple(h[both] for h in head))
-                for array, new in zip(head, rest, strict=True):
+                head = combine(tuple(s[lo] for s in suffix), tuple(p[hi - 1] for p in prefix))
+            else:
+                pairs = zip(prefix, suffix, strict=True)
+                head = tuple(np.where(right, p[hi - 1], s[np.minimum(lo, len(s) - 1)]) for p, s in pairs)
+                rest = combine(tuple(s[lo[both]] for s in suffix), tuple(h[both] for h in head)) if both.any() else ()
+                for array, new in zip(head, rest, strict=False):
                     array[both] = new
             for array, new in zip(out, head, strict=True):
                 array[pick] = new
