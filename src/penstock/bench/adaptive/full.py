@@ -1,4 +1,4 @@
-"""The scenarios that run in full: every policy, three runs (a hot key that moves: ours and static).
+"""The scenarios that run in full: ours and static three times, the other policies once (not where a hot key moves).
 
 Rates are set so that the peak needs several replicas (waiting stages, `local[16,4]`) or most of two cores (computing
 stages, `local[2,4]`), and the low level a fraction of one.

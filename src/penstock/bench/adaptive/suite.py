@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.bench.adaptive.description import POLICIES, TIMES_F, Scenario
+from penstock.bench.adaptive.description import OURS_AND_STATIC, POLICIES, TIMES_F, Scenario
 from penstock.bench.adaptive.live import Fixed, Outcome, run
 from penstock.bench.adaptive.scenarios import SCENARIOS
 from penstock.bench.adaptive.table import Row, misses, row, table
@@ -123,7 +123,8 @@ def measured(
     """All rows of one scenario."""
     low = ps.sources.constant(scenario.low)
     built = scenario.build(spark, low)
-    if any(f"{scenario.name}/{policy}/{n}" not in results.pieces for policy in policies for n in range(runs)):
+    wanted = [f"{scenario.name}/{policy}/{n}" for policy in policies for n in range(runs_of(policy, runs))]
+    if any(piece not in results.pieces for piece in wanted):
         say(f"{scenario.name}: warm-up")  # at the peak, too: else the first run pays for compiling its code
         widest = Fixed(built.operator, scenario.widths[-1], 0.0)
         for pair, load in ((widest, ps.sources.constant(scenario.peak)), (Fixed("", 1, 0.0), low)):
@@ -153,17 +154,28 @@ def measured(
 
     pooled: dict[str, list[Outcome]] = {}
     for number in range(runs):
-        for policy in policies if number % 2 == 0 else policies[::-1]:  # no policy always follows the same one
+        turn = [policy for policy in policies if number < runs_of(policy, runs)]
+        for policy in turn if number % 2 == 0 else turn[::-1]:  # no policy always follows the same one
             made = results.piece(f"{scenario.name}/{policy}/{number}", partial(live, policy, number))
             outcome = Outcome.from_json(made)
             pooled.setdefault(policy, []).append(outcome)
             share = sum(outcome.spans.fulfilled) / max(1, len(outcome.spans.fulfilled))
             say(
-                f"{scenario.name}, run {number + 1}/{runs}, {policy}: {share:.0%} of {len(outcome.spans.fulfilled)}"
-                f" spans, CPU {outcome.cpu_seconds:.0f} s, width x time {outcome.width_seconds:.0f} s"
+                f"{scenario.name}, run {number + 1}/{runs_of(policy, runs)}, {policy}: {share:.0%} of"
+                f" {len(outcome.spans.fulfilled)} spans, CPU {outcome.cpu_seconds:.0f} s,"
+                f" width x time {outcome.width_seconds:.0f} s"
             )
     stated = None if built.target else bound
     return [row(scenario, policy, found, stated, fixed) for policy, found in pooled.items()]
+
+
+def runs_of(policy: str, runs: int) -> int:
+    """How often a policy runs: the two that are held against each other as often as was asked for, others once.
+
+    >>> runs_of("adaptive", 3), runs_of("elastic", 3)
+    (3, 1)
+    """
+    return runs if policy in OURS_AND_STATIC else 1
 
 
 def fixed_cost(spark: SparkSession, scenario: Scenario) -> float:
