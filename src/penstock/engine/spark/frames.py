@@ -79,7 +79,7 @@ class PythonStage:
         """Return the frame behind this stage; its columns are the same in nearly every batch."""
         shape = frame._jdf.schema().catalogString()  # asked for in one call; names are one call each
         if shape not in self._calls:
-            self._calls[shape] = self._udf(*[F.col(quoted(name)) for name in frame.columns])._jc
+            self._calls[shape] = self._udf(*[sql(quoted(name)) for name in frame.columns])._jc
         return DataFrame(frame._jdf.mapInArrow(self._calls[shape], False, None), frame.sparkSession)
 
 

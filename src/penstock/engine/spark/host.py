@@ -321,7 +321,9 @@ class Host:
                     continue
                 entries = manifest["outputs"].get(sink.port, [])
                 schema = self.programs.arrow(self.programs.schema_of(sink.port))
-                table = load(self.ledger.folder, entries, schema, self._ordered(sink.port))
+                # Tasks of this very batch wrote them, unless it was computed before a fault.
+                verify, ordered = measured.replayed, self._ordered(sink.port)
+                table = load(self.ledger.folder, entries, schema, ordered=ordered, verify=verify)
                 try:
                     self.publisher.publish(name, number, table, frame_of)
                 except UserFunctionError as error:

@@ -21,7 +21,7 @@ from penstock.control.policies.adaptive import Adaptive
 from penstock.durations import Duration, microseconds
 from penstock.engine.spark.controller import Controller
 from penstock.engine.spark.crash import CrashPlan
-from penstock.engine.spark.crossing import crossing_conf
+from penstock.engine.spark.crossing import BATCH_ROWS, crossing_conf
 from penstock.engine.spark.files import Folder
 from penstock.engine.spark.frames import unite
 from penstock.engine.spark.heads import slots_folder
@@ -263,7 +263,8 @@ class Job:
         frame = unite(self.flow.reads, tick)
         writer = frame.writeStream.queryName(f"{self.flow.name}-{self.host.run}").foreachBatch(self.host.process)
         writer = writer.option("checkpointLocation", self.ledger.spark_checkpoint)
-        crossing = crossing_conf(self.host.programs.schema_of(stage.root) for stage in self.host.plan.stages)
+        schemas = [self.host.programs.schema_of(stage.root) for stage in self.host.plan.stages]
+        crossing = crossing_conf(schemas, self.spark.conf.get(BATCH_ROWS))
         with settings(self.spark, RUNTIME_CONF | crossing):  # the query keeps a copy of them
             return (writer.trigger(availableNow=True) if self.available_now else writer).start()
 
