@@ -22,6 +22,7 @@ from penstock.engine.spark.conform import FunctionFailed, as_batches, as_mask, c
 from penstock.engine.spark.files import Folder, arrow_bytes
 from penstock.engine.spark.reports import packed
 from penstock.engine.spark.state import HASH, group_of
+from penstock.engine.spark.worker_memory import give_back
 from penstock.flow.context import Replica, enter
 
 BATCH_PROPERTY = "penstock.batch"
@@ -74,7 +75,8 @@ class Program:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one task."""
-        return TaskRun(self).run(batches)
+        yield from TaskRun(self).run(batches)
+        give_back()
 
 
 @dataclass

@@ -61,11 +61,11 @@ QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecu
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 # A worker keeps the memory of one batch for the next. Given back and taken anew, as allocators do by default with
 # arrays of a megabyte, every page of it is faulted in again: half the time of closing windows (decision 001).
-# Arrays above 4 MB are given back at once (they get huge pages), so that a worker's peak is not kept.
+# What a large task used is given back after it (`worker_memory`).
 KEPT_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(4 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
-    "MALLOC_TOP_PAD_": str(8 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "MALLOC_TOP_PAD_": str(16 << 20),
     "MIMALLOC_PURGE_DELAY": "1000",  # ms; Arrow's own allocator gives pages back after 10
 }
 WORKER_ENV = ONE_THREAD | KEPT_MEMORY
