@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
 import sys
 import zipimport
 
@@ -18,12 +17,11 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy  # noqa: E402, F401
 import pandas  # noqa: E402, F401
 import pyarrow.compute  # noqa: E402, F401
-import pyspark.daemon  # noqa: E402
 import pyspark.sql.worker.plan_data_source_read  # noqa: E402
-import pyspark.worker  # noqa: E402
+import pyspark.worker  # noqa: E402, F401
+from pyspark.daemon import manager  # noqa: E402
 
 _forget_directory = zipimport.zipimporter.invalidate_caches
-_serve = pyspark.daemon.worker
 _installed = frozenset(sys.path)  # Spark's own archives: pyspark.zip, py4j, and the jar of its core
 
 
@@ -38,19 +36,10 @@ def _keep_installed(importer: zipimport.zipimporter) -> None:
         _forget_directory(importer)
 
 
-def _serve_quietly(sock: socket.socket, authenticated: bool) -> int:
-    """Serve tasks; where the JVM has hung up, as it does when a query stops, there is nobody to tell and no error."""
-    try:
-        return _serve(sock, authenticated)
-    except BrokenPipeError:
-        return 1  # ends this worker
-
-
 if __name__ == "__main__":
-    pyspark.daemon.worker = _serve_quietly
     zipimport.zipimporter.invalidate_caches = _keep_installed  # type: ignore[assignment, method-assign]
     # A worker collects garbage after every task. Among all that NumPy, pandas and Arrow have imported that takes 40 ms
     # of CPU, and finds nothing; what is here before the fork is left out of it.
     gc.collect()
     gc.freeze()
-    pyspark.daemon.manager()
+    manager()
