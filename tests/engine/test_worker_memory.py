@@ -15,6 +15,7 @@ full = resident_bytes()
 del pieces
 kept = resident_bytes()
 assert give_back(most=kept - 1)
+assert not give_back(most=1)  # what is left is needed: it is not tried again until there is much more
 print(full >> 20, kept >> 20, resident_bytes() >> 20)
 """
 

@@ -12,7 +12,11 @@ import os
 import pyarrow as pa
 
 MOST_BYTES = 320 << 20  # resident, of which half is libraries that all workers share
+GROWTH_BYTES = (
+    160 << 20
+)  # beyond what cannot be given back: a user's model stays, and is not looked for after every task
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_needed = 0  # what was resident after memory was given back
 
 
 def resident_bytes() -> int:
@@ -30,10 +34,12 @@ def resident_bytes() -> int:
 
 def give_back(most: int = MOST_BYTES) -> bool:
     """Give unused memory back to the system if this process has more than `most` bytes; whether it did."""
-    if resident_bytes() <= most:
+    global _needed  # noqa: PLW0603 - one process, one memory
+    if resident_bytes() <= max(most, _needed + GROWTH_BYTES):
         return False
     pa.default_memory_pool().release_unused()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
     if trim is not None:
         trim(0)
+    _needed = resident_bytes()
     return True
