@@ -43,7 +43,7 @@ STATIC_CONF = {
     "spark.python.daemon.module": "penstock.engine.spark.daemon",
     # Without a native Hadoop library every file costs a fork of chmod: fork cheaply, and write no .crc twin.
     # -Xss: Spark matches the text of an exception by a regex that overflows the default stack when a query stops.
-    # arrow: Spark's writers grow a vector before they set a value; to check every bound again costs a tenth.
+    # arrow: Spark's writers grow a vector before they set a value; every bound need not be checked again.
     "spark.driver.extraJavaOptions": (
         "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC -Xss4m "
         "-Darrow.enable_unsafe_memory_access=true "
@@ -60,7 +60,7 @@ QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecu
 # One BLAS thread per Python worker: Spark's tasks are the parallelism.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 # A worker keeps the memory of one batch for the next. Given back and taken anew, as allocators do by default with
-# arrays of a megabyte, every page of it is faulted in again: half the time of closing windows (decision 001).
+# arrays of a megabyte, every page of it is faulted in again: a third of the time of closing windows (decision 001).
 # What a large task used is given back after it (`worker_memory`).
 KEPT_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),

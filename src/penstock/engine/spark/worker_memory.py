@@ -12,15 +12,15 @@ import os
 import pyarrow as pa
 
 MOST_BYTES = 320 << 20  # resident, of which half is libraries that all workers share
-GROWTH_BYTES = (
-    160 << 20
-)  # beyond what cannot be given back: a user's model stays, and is not looked for after every task
+GROWTH_BYTES = 160 << 20  # more than what could not be given back, which may be a user's model: it is not tried in vain
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _needed = 0  # what was resident after memory was given back
 
 
 def resident_bytes() -> int:
     """Return the resident memory of this process; 0 where the system does not say.
+
+    Read from the system itself: a new worker would have to import psutil for this alone.
 
     >>> resident_bytes() >= 0
     True

@@ -214,9 +214,10 @@ class Ranges:
             else:
                 pairs = zip(prefix, suffix, strict=True)
                 head = tuple(np.where(right, p[hi - 1], s[np.minimum(lo, len(s) - 1)]) for p, s in pairs)
-                rest = combine(tuple(s[lo[both]] for s in suffix), tuple(h[both] for h in head)) if both.any() else ()
-                for array, new in zip(head, rest, strict=False):
-                    array[both] = new
+                if both.any():
+                    rest = combine(tuple(s[lo[both]] for s in suffix), tuple(h[both] for h in head))
+                    for array, new in zip(head, rest, strict=True):
+                        array[both] = new
             for array, new in zip(out, head, strict=True):
                 array[pick] = new
         return out
