@@ -9,7 +9,10 @@ from typing import Any, Protocol
 from penstock.control.checks import finite
 from penstock.errors import PolicyError
 
-__all__ = ["Decision", "Policy", "PolicyError", "Static"]
+__all__ = ["MOST_AHEAD", "Decision", "Policy", "PolicyError", "Static"]
+
+MOST_AHEAD = 0.34
+"""Of a slide: batches that follow each other at once wait for a window's end no longer than this."""
 
 
 @dataclass(frozen=True)

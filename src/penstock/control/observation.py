@@ -48,11 +48,13 @@ class OperatorView:
     skew: float = 1.0  # busiest subtask's load / mean load
     groups: tuple[float, ...] = ()  # rows of each key group, where the operator is keyed and the host counts them
     latency_s: float | None = None  # mean subtask latency l_v if it is not the service time: read-write operators
+    tasks_each: int = 1  # tasks that a micro-batch starts for each of several subtasks
 
     def __post_init__(self) -> None:
         where = f"operator '{self.name}'"
         at_least(where, "lo", self.lo, 1)
         at_least(where, "width", self.width, 1)
+        at_least(where, "tasks_each", self.tasks_each, 1)
         ordered(where, "lo", self.lo, "hi", self.hi)
         for name in _RATES:
             at_least(where, name, getattr(self, name), 0.0)

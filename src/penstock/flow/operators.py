@@ -23,6 +23,7 @@ LatencyMode = Literal["read_ready", "read_write"]
 WindowPath = Literal["native", "panes", "content"]
 
 DEFAULT_CHUNK = 1024
+ON_DEMAND_TASKS = 4  # tasks per replica: a free replica takes the next, so finer tasks balance better
 MAX_CHUNK = 1 << 20  # a row's place in its chunk has 20 bits
 MAX_KEYED_WIDTH = 64  # the key groups of a checkpoint: the unit that moves between replicas
 
@@ -111,6 +112,11 @@ class Map(Operator):
     teardown: Callable[[Any], Any] | None = field(repr=False, default=None)
     latency_mode: LatencyMode = "read_ready"
     on_error: OnError = "stop"
+
+    @property
+    def tasks_each(self) -> int:
+        """The most tasks for each of several replicas; on demand, one that is free takes the next."""
+        return ON_DEMAND_TASKS if self.scheduling == "on_demand" else 1
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
     rest = F + b n + t p          n rows, p tasks of operators that can be widened
 
 fitted over the last batches, the newest counting most, by least squares with a prior (ridge): where all batches were of
-one size or one width, b and t cannot be told from F, and stay near what is usual (1 us, 15 ms). Outliers are left out
+one size or one width, b and t cannot be told from F, and stay near what is usual (1 us, 4 ms). Outliers are left out
 of a second pass; none of the three is below 0. The first batches of a job are slow (code is compiled, workers start):
 they count only as long as there are no others.
 """
@@ -19,7 +19,7 @@ import numpy.typing as npt
 _MEMORY = 40  # batches
 _FADES = 0.92  # weight of a batch against the one after it
 _USUAL_ROW_S, _ROW_DOUBT_S = 1e-6, 5e-6  # what a row costs to read and to cross into Python, and how far that is off
-_USUAL_TASK_S, _TASK_DOUBT_S = 0.015, 0.01  # the same of a Python task
+_USUAL_TASK_S, _TASK_DOUBT_S = 0.004, 0.01  # the same of a Python task
 _COLD = 4  # batches of a job that are slow
 _NOISE = 0.1  # standard deviation of the rest, as a share of it
 
@@ -33,10 +33,10 @@ class FixedCost:
     >>> cost = FixedCost()
     >>> for batch in range(30):
     ...     rows, tasks = 20_000 * (batch % 5 + 1), batch % 7 + 1
-    ...     cost.add(rows, tasks, 0.1 + 2e-6 * rows + 0.03 * tasks)
+    ...     cost.add(rows, tasks, 0.1 + 2e-6 * rows + 0.01 * tasks)
     >>> fixed, per_row, per_task = cost.fit()
     >>> round(fixed, 1), round(per_row * 1e6), round(per_task, 2)
-    (0.1, 2, 0.03)
+    (0.1, 2, 0.01)
     """
 
     points: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=_MEMORY))

@@ -79,7 +79,7 @@ def least_cycle(inputs: Mapping[str, Any], rate: float, slots: int) -> float:
 
     def cycle() -> float:
         busy = rate * (inputs["row_us"] / 1e6 + sum(view.row_s(widths[name]) for name, view in views.items()))
-        tasks = sum(launches(widths[name]) for name, view in views.items() if view.lo < view.hi)
+        tasks = sum(launches(widths[name], view.tasks_each) for name, view in views.items() if view.lo < view.hi)
         fixed = (inputs["fixed_ms"] + inputs["task_ms"] * tasks) / 1e3
         return float(fixed / (1.0 - busy)) if busy <= BUSIEST else math.inf
 
@@ -99,13 +99,15 @@ class View:
     hi: int  # no wider than there are slots
     row_us: float
     hot: float  # share of the hottest key, which stays on one task: skew 1 + h (p - 1)
+    tasks_each: int = 1  # tasks for each of several replicas
 
     @staticmethod
     def of(noted: Mapping[str, Any], rate: float, slots: int) -> View:
         """From what a controller notes about an operator."""
         hi = max(min(noted["hi"], slots), noted["lo"]) if slots > 0 else noted["hi"]
         share = noted["arrivals_per_s"] / rate if rate > 0.0 else 0.0
-        return View(noted["lo"], hi, share * noted["service_us"], hottest_share(noted["skew"], noted["width"]))
+        hot = hottest_share(noted["skew"], noted["width"])
+        return View(noted["lo"], hi, share * noted["service_us"], hot, noted.get("tasks_each", 1))
 
     def row_s(self, width: int) -> float:
         """Seconds for one row at a width.

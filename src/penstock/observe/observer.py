@@ -38,13 +38,19 @@ class Observer:
     """Keeps what the last batches showed, and sums up those since the last look.
 
     `limits` has the least and most width of every operator that has one, by name; `pipelines` the runs of operators
-    that can be chained. Chained or not, each of them is a view of its own.
+    that can be chained. Chained or not, each of them is a view of its own. `tasks_each` says of which operators several
+    tasks are started for each replica, and how many at most.
     """
 
     def __init__(
-        self, limits: Mapping[str, tuple[int, int]], slots: int, pipelines: tuple[tuple[str, ...], ...] = ()
+        self,
+        limits: Mapping[str, tuple[int, int]],
+        slots: int,
+        pipelines: tuple[tuple[str, ...], ...] = (),
+        tasks_each: Mapping[str, int] | None = None,
     ) -> None:
         self.limits, self.slots, self.pipelines = dict(limits), slots, pipelines
+        self.tasks_each = dict(tasks_each or {})
         self.fixed = FixedCost()
         self._since: list[BatchRecord] = []
         self._offered: Offered | None = None
@@ -61,7 +67,7 @@ class Observer:
         # The first batch at a new width starts workers: what it costs is no batch's usual cost.
         if record.rows_in > 0 and not record.replayed and widths in (None, self._widths):
             stages = stages_of(record)
-            tasks = sum(launches(stage.width) for stage in stages if self._can_be_wider(stage.name))
+            tasks = sum(self._launched(stage) for stage in stages if self._can_be_wider(stage.name))
             self.fixed.add(record.rows_in, tasks, record.work_s - sum(stage.busiest_s for stage in stages))
         if self._before_s is None:  # the first batch ever: its rows came in about as long as it took
             self._before_s = cut_s - max(record.cycle_s, 1e-6)
@@ -122,6 +128,10 @@ class Observer:
         lo, hi = self.limits.get(name, (1, 1))
         return lo < hi
 
+    def _launched(self, stage: StageStats) -> int:
+        several = stage.width > 1 and stage.name in self.tasks_each
+        return stage.tasks + 1 if several else launches(stage.width)
+
     def _rate(self, now_s: float, arrived: int | None, read_per_s: float) -> float:
         before, self._offered = self._offered, Offered(now_s, arrived)
         if arrived is None or before is None or before.rows is None or now_s - before.at_s < 1e-3:
@@ -156,6 +166,7 @@ class Observer:
             utilisation=stage.busy_s / (stage.width * span),
             skew=stage.skew,
             groups=stage.groups,
+            tasks_each=self.tasks_each.get(stage.name, 1),
         )
 
 
@@ -170,6 +181,7 @@ class StageStats:
     busiest_s: float  # the busiest task of each batch, summed
     service_cv: float
     groups: tuple[float, ...] = ()  # rows per key group
+    tasks: int = 0
 
     @property
     def skew(self) -> float:
@@ -201,7 +213,7 @@ def stages_of(record: BatchRecord, apart: Collection[str] = ()) -> list[StageSta
         busy = sum(stats.busy_s for stats in members)
         # More tasks than replicas (on demand): the busiest replica worked through several of them.
         busiest = max(sum(stats.busy_max_s for stats in members), busy / width)
-        found.append(StageStats(head.name, width, head.rows_in, busy, busiest, cv, head.groups))
+        found.append(StageStats(head.name, width, head.rows_in, busy, busiest, cv, head.groups, head.tasks))
     return found
 
 

@@ -44,13 +44,15 @@ BUSIEST = 0.85
 _ROUNDING = 1e-9  # relative: a bound that is exactly the least latency is feasible
 
 
-def launches(width: int) -> int:
+def launches(width: int, each: int = 1) -> int:
     """What a stage starts in a batch, in tasks: its own, and an exchange in front of several, which costs as much.
 
-    >>> [launches(width) for width in (1, 2, 3)]
-    [1, 3, 4]
+    Farms on demand have several tasks for `each` replica, if there are several replicas to share them.
+
+    >>> [launches(width) for width in (1, 2, 3)], [launches(width, each=4) for width in (1, 2, 3)]
+    ([1, 3, 4], [1, 9, 13])
     """
-    return width + (width > 1)
+    return width * each + 1 if width > 1 else 1
 
 
 def hottest_share(skew: float, width: int) -> float:

@@ -153,8 +153,12 @@ class BatchPlanner:
         widths = {v.name: v.lo for v in views}
         if not self.scaling:
             widths = caps = {v.name: min(max(v.width, v.lo), v.hi) for v in views}
-        while self._plan(views, rates, widths, allowed) is None and self._widen(views, rates, widths, caps, limits):
-            pass
+        fastest, cycle_s = dict(widths), self._model(views, rates, widths).least_cycle_s
+        while self._plan(views, rates, widths, allowed) is None:
+            if not self._widen(views, rates, widths, caps, limits):
+                return fastest, caps
+            if (wider_s := self._model(views, rates, widths).least_cycle_s) < cycle_s:
+                fastest, cycle_s = dict(widths), wider_s
         return widths, caps
 
     def _chains(
@@ -201,7 +205,7 @@ class BatchPlanner:
         """Give one more task where it shortens a row the most; False if it would cost a batch more than it saves."""
         best = max(views, key=lambda v: _saving(v, rates[v.name], widths[v.name], caps[v.name]))
         saved = _saving(best, rates[best.name], widths[best.name], caps[best.name])
-        if saved <= 0.0 or saved * cycle_of(limits) <= self._task_s:
+        if saved <= 0.0 or saved * cycle_of(limits) <= self._task_s * best.tasks_each:
             return False
         widths[best.name] += 1
         return True
@@ -262,7 +266,7 @@ class BatchPlanner:
         """All operators as one, for a row of the first: stages of a batch run one after another."""
         first = max(rates[views[0].name], 1e-9)
         row = sum(rates[v.name] / first * _row_s(v, widths[v.name]) for v in views)
-        tasks = sum(launches(widths[v.name]) for v in views if v.lo < v.hi)
+        tasks = sum(launches(widths[v.name], v.tasks_each) for v in views if v.lo < v.hi)
         fixed = max(0.0, (self._fixed_s or 0.0) + self._apart_s)
         return BatchService(fixed + self._task_s * tasks, row, first)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.control.decision import Decision, Policy
+from penstock.control.decision import MOST_AHEAD, Decision, Policy
 from penstock.control.histogram import LogHistogram
 from penstock.control.limiter import Limiter
 from penstock.control.models.batch_service import launches
@@ -99,7 +99,9 @@ class ReplayHost(BatchHost):
         if decision.at_ends:
             awaited, work_s = self._awaited(), self.now - self.began_s
             ends = min(ends, awaited)
-            if decision.lifetime_s > 0.0 and awaited - max(self.now, ends) < work_s:
+            every_s = min((s.ends.every_s for s in self.model.sinks.values() if s.ends is not None), default=0.0)
+            patient = decision.lifetime_s > 0.0 or work_s <= MOST_AHEAD * every_s
+            if patient and awaited - max(self.now, ends) < work_s:
                 ends = awaited  # a batch that is at work when a window ends would make it wait
         if decision.cut_rows is not None and self.model.due_known:
             enough = int(np.searchsorted(self.model.came, self.left + decision.cut_rows))

@@ -40,7 +40,8 @@ class Controller:
         limits = {n.name: (n.width.lo, n.width.hi) for n in flow.operators.values() if getattr(n, "width", None)}  # type: ignore[attr-defined]
         self.widths: dict[str, tuple[int, int]] = limits
         self.pipelines = pipelines(flow, plan)
-        self.observer = Observer(limits, slots, self.pipelines)
+        each = {n.name: n.tasks_each for n in flow.operators.values() if isinstance(n, op.Map) and n.tasks_each > 1}
+        self.observer = Observer(limits, slots, self.pipelines, each)
         self._looked_s: float | None = None
         self._said: set[str] = set()
         self._expected: dict[str, float] = {}
@@ -216,6 +217,7 @@ def inputs(seen: Observation) -> dict[str, Any]:
             "service_us": round(view.service_s * 1e6, 3),
             "utilisation": round(view.utilisation, 4),
             "skew": round(view.skew, 3),
+            "tasks_each": view.tasks_each,
         }
         for name, view in seen.operators.items()
         if name != ROWS

@@ -14,6 +14,7 @@ from penstock.engine.spark.stages import JobPlan, Plan, Stage, owner_of
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 
+FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
 MANY_PANES = 32768  # pane rows of a batch from which the map side alone is cheaper
 
 
@@ -28,20 +29,20 @@ class Framer:
         self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
 
     def frame(
-        self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, few: bool
+        self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, rows: int
     ) -> DataFrame:
-        """Return the DataFrame of a job, whose rows are its tasks' reports."""
+        """Return the DataFrame of a job, whose rows are its tasks' reports; `rows` is a guess at how many it reads."""
         first = job.stages[0]
         frame = self._native(batch, first.root, document, first)
         for stage in job.stages:
             # Only native rows may be gathered without an exchange: behind a stage that would undo its width.
             route = document["routes"].get(stage.name)
-            frame = self._exchange(frame, stage, entry, few and stage is first, route)
+            frame = self._exchange(frame, stage, entry, rows, rows < FEW_ROWS and stage is first, route)
             frame = self._stage(stage).apply(frame)
         return frame
 
     def _exchange(
-        self, frame: DataFrame, stage: Stage, entry: dict[str, Any], few: bool, route: list[int] | None
+        self, frame: DataFrame, stage: Stage, entry: dict[str, Any], rows: int, few: bool, route: list[int] | None
     ) -> DataFrame:
         node = stage.head
         if node is None:
@@ -49,7 +50,7 @@ class Framer:
         width = entry["widths"][node.name]
         stamped = stage.root not in self.plan.native  # Python stages and taps stamp their rows themselves
         if isinstance(node, op.Map):
-            return frames.farm_exchange(frame, node, width, stamped=stamped, few=few)
+            return frames.farm_exchange(frame, node, width, stamped=stamped, few=few, rows=rows)
         if isinstance(node, op.Stateful) or node.path != "native":
             columns = self.programs.columns_of(node, stage.root)
             return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few, route=route)

@@ -22,7 +22,6 @@ from penstock.windows.panes import PANE
 from penstock.windows.time import Time
 
 SOURCE = "_ps_source"
-ON_DEMAND_TASKS = 4  # tasks per replica: a free replica takes the next, so finer tasks balance better
 
 
 def quoted(name: str) -> str:
@@ -156,12 +155,29 @@ def turns_text(number: str, tasks: int) -> str:
     return looked_up([turn % tasks for turn in range(TURNS)], f"pmod({number}, {TURNS}L)")
 
 
-def farm_exchange(frame: DataFrame, node: op.Map, width: int, *, stamped: bool, few: bool = False) -> DataFrame:
-    """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already."""
+def farm_tasks(node: op.Map, width: int, rows: int | None = None) -> int:
+    """Return the tasks of a farm: one a replica, on demand more, but no more than chunks of about so many rows.
+
+    >>> farm = op.Map("farm", (), {}, scheduling="on_demand", chunk=10)
+    >>> farm_tasks(farm, 1), farm_tasks(farm, 2), farm_tasks(farm, 2, rows=45), farm_tasks(farm, 2, rows=5)
+    (1, 8, 5, 2)
+    """
+    if width == 1:
+        return 1  # one replica has no one to share with: finer tasks would only cost
+    tasks = width * node.tasks_each
+    return tasks if rows is None else max(width, min(tasks, -(-rows // node.chunk)))
+
+
+def farm_exchange(
+    frame: DataFrame, node: op.Map, width: int, *, stamped: bool, few: bool = False, rows: int | None = None
+) -> DataFrame:
+    """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already.
+
+    `rows` is a guess at how many there are.
+    """
     if not stamped:
         frame = selected(frame, "*", position_text(node.chunk))
-    # One replica has no one to share with: finer tasks would only cost.
-    tasks = width * ON_DEMAND_TASKS if node.scheduling == "on_demand" and width > 1 else width
+    tasks = farm_tasks(node, width, rows)
     if node.partition == "broadcast":
         spread = selected(frame, "*", f"explode(sequence(0, {tasks - 1})) as _ps_route")
         return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.control.decision import Decision
 from penstock.engine.spark.controller import Controller
 from penstock.engine.spark.crash import CrashPlan
-from penstock.engine.spark.framer import Framer
+from penstock.engine.spark.framer import FEW_ROWS, Framer
 from penstock.engine.spark.frames import plain_route
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.measure import Measured, arrived_by, batch_record
@@ -36,7 +36,6 @@ from penstock.windows.kinds import is_ordered
 from penstock.windows.time import END_OF_TIME
 
 MANY_ROWS = 1 << 30
-FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
 HELD_ROWS = 1 << 19  # rows of a window's log that one task reads at a time: what bounds a worker's memory
 
 
@@ -136,11 +135,11 @@ class Host:
         self._crash("log", number)
         document = self._document(number, before, entry)
         reports: Reports = {}
-        few = self._rows_before() < FEW_ROWS
+        rows = self._rows_before()
 
         def frame_of(job: JobPlan) -> DataFrame:
             with measured.part("plan"):
-                return self.framer.frame(batch, job, document, entry, few=few)
+                return self.framer.frame(batch, job, document, entry, rows=rows)
 
         for wave in self.waves:
             jobs = [job for job in wave if not entry["idle"] or self._has_work(job, before, entry)]

@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.control.decision import Decision
-from penstock.engine.spark.controller import Controller
+from penstock.control.decision import MOST_AHEAD, Decision
+from penstock.engine.spark.controller import Controller, slide_s
 from penstock.engine.spark.measure import arrived_by
 from penstock.engine.spark.watermarks import awaits_a_cut
 from penstock.flow import operators as op
@@ -60,10 +60,12 @@ class Pause:
 
         Or, asked `within_s` ahead, after its time: one that is still at work when a window ends makes it wait.
         """
-        if not decision.at_ends or (within_s > 0.0 and decision.lifetime_s == 0.0):
+        if not decision.at_ends:
             return False
         at_us = int((time.time() + within_s) * 1e6)
         for name in self.controller.awaited & entries.keys():
+            if decision.lifetime_s == 0.0 and within_s > MOST_AHEAD * (slide_s(self.windows[name]) or 0.0):
+                continue  # in a hurry, and the wait would take much of the time
             # Where a batch was cut for it and its clock did not move, its rows stay behind: it is not cut for anew.
             moves = self._cut_for.get(name) != _clock(entries[name])
             if awaits_a_cut(self.windows[name], entries[name], at_us, goes_on=moves):
