@@ -101,7 +101,7 @@ def test_the_static_set_up_is_sought_at_the_dearest_part(runs: Runs) -> None:
     suite.main(only="service", policies="static")
 
     scenario = SCENARIOS["service"]
-    probes = [(p.width, round(p.lifetime_s, 3), o) for _, p, o in runs.asked if o.get("seconds") == suite.PROBE_S]
+    probes = [(p.width, round(p.lifetime_s, 3), o) for _, p, o in runs.asked if o.get("seconds") == scenario.probe_s]
     tried = [(width, lifetime) for width, lifetime, _ in probes]
     assert tried == [(w, s) for w in (1, 2) for s in (0.6, 0.4, 0.2, 0.0)] + [(3, 0.6)], "least width, longest trigger"
     assert all(options["build"] is scenario.build_peak for _, _, options in probes)

@@ -51,6 +51,37 @@ def test_windows_come_out_in_time_and_whole(spark: SparkSession, tmp_path: Path)
     assert set(found.column("n").to_pylist()[1:]) == {RATE}, "the first window begins before the stream does"
 
 
+class AtOnce:
+    """Batches that follow each other at once, and at the ends of windows."""
+
+    def decide(self, observed: Observation | None, current: Decision) -> Decision:
+        return replace(current, lifetime_s=0.0, at_ends=True)
+
+
+def test_batches_that_follow_at_once_wait_for_a_window_that_ends_before_they_would(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A batch at work when a window ends makes it wait, so none begins shortly before."""
+    flow = ps.Flow("ends")
+    source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))
+    bars = flow.read(source, time="scheduled").window(ps.Time("2 s"), name="bars").aggregate(n=ps.count())
+    bars.write("memory", name="out")
+    records: list[BatchRecord] = []
+    job = flow.start(spark, str(tmp_path / "ckpt"), AtOnce())
+    try:
+        job.on_batch(records.append)
+        deadline = time.monotonic() + 60.0
+        while sum(record.rows_out > 0 for record in records) < 4 and time.monotonic() < deadline:
+            assert not job.await_end(0.1)
+        found = job.memory("out")
+    finally:
+        job.stop()
+    closing = [n for n, record in enumerate(records) if record.rows_out > 0]
+    assert len(closing) >= 4
+    assert any(records[n - 2].parts.get("wait", 0.0) > 0.0 for n in closing), "it waited for an end"
+    assert set(found.column("n").to_pylist()[1:]) == {2 * RATE}
+
+
 def test_windows_that_no_latency_counts_on_cut_nothing(spark: SparkSession, tmp_path: Path) -> None:
     flow = ps.Flow("ends")
     source = ps.sources.replay(spark, rows, schema="i bigint, v double", schedule=ps.sources.constant(RATE))

@@ -4,7 +4,8 @@
 
 fitted over the last batches, the newest counting most, by least squares with a prior (ridge): where all batches were of
 one size or one width, b and t cannot be told from F, and stay near what is usual (1 us, 4 ms). Outliers are left out
-of a second pass; none of the three is below 0. The first batches of a job are slow (code is compiled, workers start):
+of a second pass; none of the three is below 0, and t not below the least a task costs: where it seemed free, plans were
+as wide as they could be. The first batches of a job are slow (code is compiled, workers start):
 they count only as long as there are no others.
 """
 
@@ -20,6 +21,7 @@ _MEMORY = 40  # batches
 _FADES = 0.92  # weight of a batch against the one after it
 _USUAL_ROW_S, _ROW_DOUBT_S = 1e-6, 5e-6  # what a row costs to read and to cross into Python, and how far that is off
 _USUAL_TASK_S, _TASK_DOUBT_S = 0.004, 0.01  # the same of a Python task
+_LEAST_TASK_S = 0.002
 _COLD = 4  # batches of a job that are slow
 _NOISE = 0.1  # standard deviation of the rest, as a share of it
 
@@ -54,6 +56,7 @@ class FixedCost:
         if not self.points:
             return 0.0, 0.0, 0.0
         rows, tasks, rest = (np.array(column) for column in zip(*self.points, strict=True))
+        rest = np.maximum(rest - _LEAST_TASK_S * tasks, 0.0)
         weights = _FADES ** np.arange(len(rest) - 1, -1, -1.0)
         size = max(float(np.average(rows, weights=weights)), 1.0)
         columns = np.column_stack([np.ones(len(rest)), rows / size, tasks])
@@ -62,14 +65,14 @@ class FixedCost:
         usual = off <= max(3.0 * float(np.median(off)), 0.1 * float(np.median(rest)))
         if usual.sum() >= 5:
             found = _ridge(columns[usual], rest[usual], weights[usual], size)
-        return float(found[0]), float(found[1] / size), float(found[2])
+        return float(found[0]), float(found[1] / size), float(found[2]) + _LEAST_TASK_S
 
 
 def _ridge(columns: Floats, rest: Floats, weights: Floats, size: float) -> Floats:
     """Least squares with the prior, none below 0: what would be is set to 0, and the rest fitted."""
     scale = max(float(np.average(rest, weights=weights)), 1e-6)
     noise = _NOISE * scale
-    expected = np.array([0.0, _USUAL_ROW_S * size, _USUAL_TASK_S])
+    expected = np.array([0.0, _USUAL_ROW_S * size, _USUAL_TASK_S - _LEAST_TASK_S])
     doubt = np.array([1e6, _ROW_DOUBT_S * size, _TASK_DOUBT_S])
     free = [0, 1, 2]
     found = np.zeros(3)

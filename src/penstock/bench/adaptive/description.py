@@ -73,7 +73,8 @@ class Scenario:
     """One load on one flow. `steps_s` are the moments at which the rate (or the cost of a row) jumps.
 
     `build` makes the flow. `build_peak` makes it as it is at its dearest, for the search of a static set-up: left out
-    where the rate `peak` alone says what that is. `variants` are the flows of single policies, where these differ.
+    where the rate `peak` alone says what that is; `probe_s` is how long each pair of the grid runs, long enough to meet
+    what changes at the peak. `variants` are the flows of single policies, where these differ.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Scenario:
     runs: int = 3
     policies: tuple[str, ...] = POLICIES
     build_peak: Build | None = None
+    probe_s: float = 16.0
     variants: Mapping[str, Build] = field(default_factory=dict)
 
     def bounds_s(self, built: Built, bound_s: float) -> tuple[float, ...]:

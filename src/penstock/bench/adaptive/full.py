@@ -103,4 +103,5 @@ def hotkey() -> Scenario:
         keyed,
         (2, 3, 4, 6, 8),
         policies=OURS_AND_STATIC,
+        probe_s=46.0,  # the key moves twice
     )

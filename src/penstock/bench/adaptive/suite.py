@@ -26,7 +26,7 @@ from penstock.bench.adaptive.scenarios import SCENARIOS
 from penstock.bench.adaptive.table import Row, misses, row, table
 from penstock.bench.figures import machine, write_whole
 
-WARM_UP_S, CALIBRATION_S, PROBE_S = 45.0, 16.0, 16.0
+WARM_UP_S, CALIBRATION_S = 45.0, 16.0
 SHARES = (0.75, 0.5, 0.25, 0.0)  # of the bound: the triggers of the grid
 ALIKE = 0.5  # of the bound: the trigger with which variants of a flow are compared
 Say = Callable[[str], None]
@@ -211,7 +211,7 @@ def static_pair(spark: SparkSession, scenario: Scenario, bound: float, say: Say)
                 pair,
                 bound,
                 load=ps.sources.constant(scenario.peak),
-                seconds=PROBE_S,
+                seconds=scenario.probe_s,
                 requires=False,
                 build=scenario.build_peak,
             )

@@ -45,7 +45,9 @@ from penstock.control.policies.adaptive_limits import (
 from penstock.control.policies.chaining_chains import Chain
 
 _MARGIN = 0.93  # share of a bound that is planned with
-_SLACK = 1.15  # a planned cycle is so many times the work of a batch
+_SLACK = 0.15  # by so much a cycle at the busiest is longer than the work of a batch
+_AT_EASE = 0.5  # up to this utilisation it need not be: what a slow batch leaves behind halves with each after it
+_FASTER = 0.97  # of a cycle: a wider plan that takes more is no faster
 _COLD = 2  # first batches that tell nothing: code is compiled, workers start
 _STEADY = 0.2  # a batch as large as this of what arrived meanwhile tells something about the model
 _BACKLOG = 1.5  # more rows than so many times the usual batch are a backlog
@@ -157,7 +159,7 @@ class BatchPlanner:
         while self._plan(views, rates, widths, allowed) is None:
             if not self._widen(views, rates, widths, caps, limits):
                 return fastest, caps
-            if (wider_s := self._model(views, rates, widths).least_cycle_s) < cycle_s:
+            if (wider_s := self._model(views, rates, widths).least_cycle_s) < _FASTER * cycle_s:
                 fastest, cycle_s = dict(widths), wider_s
         return widths, caps
 
@@ -255,10 +257,10 @@ class BatchPlanner:
         found = [model.longest_lifetime_within(plain)] if plain else []
         found += [model.longest_lifetime_closing(limit, key[2]) for key, limit in allowed.items() if has_ends(key)]
         lifetime = min((one if one is not None else 0.0 for one in found), default=0.0)
-        # A cycle that is all work has nothing to catch up with after a slow batch.
-        if lifetime < _SLACK * model.least_cycle_s:
-            return None
-        return min(lifetime, max(_LONGEST_S, _SLACK * model.least_cycle_s))
+        # A cycle that is all work catches up with a slow batch only as fast as the utilisation lets it.
+        hurry = min(max((model.utilisation - _AT_EASE) / (BUSIEST - _AT_EASE), 0.0), 1.0)
+        least = (1.0 + _SLACK * hurry) * model.least_cycle_s
+        return min(lifetime, max(_LONGEST_S, least)) if lifetime >= least else None
 
     def _model(
         self, views: Sequence[OperatorView], rates: Mapping[str, float], widths: Mapping[str, int]

@@ -95,18 +95,19 @@ class ReplayHost(BatchHost):
 
     def _ends(self, decision: Decision) -> float:
         """When the wait after a batch is over: its lifetime has passed, enough rows wait, or a window does."""
-        ends = self.began_s + decision.lifetime_s - self.model.early_s
+        ends, held_from = self.began_s + decision.lifetime_s - self.model.early_s, np.inf
         if decision.at_ends:
             awaited, work_s = self._awaited(), self.now - self.began_s
             ends = min(ends, awaited)
             every_s = min((s.ends.every_s for s in self.model.sinks.values() if s.ends is not None), default=0.0)
             patient = decision.lifetime_s > 0.0 or work_s <= MOST_AHEAD * every_s
             if patient and awaited - max(self.now, ends) < work_s:
-                ends = awaited  # a batch that is at work when a window ends would make it wait
+                ends, held_from = awaited, awaited - work_s  # one at work when a window ends would make it wait
         if decision.cut_rows is not None and self.model.due_known:
             enough = int(np.searchsorted(self.model.came, self.left + decision.cut_rows))
             if enough < len(self.model.came):
-                ends = min(ends, float(np.interp(self.left + decision.cut_rows, self.model.came, self.model.at_s)))
+                moment = float(np.interp(self.left + decision.cut_rows, self.model.came, self.model.at_s))
+                ends = min(ends, moment) if moment < held_from else ends
         return max(self.now, ends)
 
     def _awaited(self) -> float:

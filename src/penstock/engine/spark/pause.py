@@ -18,7 +18,7 @@ from penstock.engine.spark.watermarks import awaits_a_cut
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 
-LOOK_S = 0.02  # how often it looks at what has arrived
+LOOK_S = 0.01  # how often it looks at what has arrived
 SELDOM_S = 0.2  # how often, if only a user can end the wait
 
 Entries = Mapping[str, dict[str, Any]]  # of window operators, in the manifest of the last batch
@@ -38,11 +38,14 @@ class Pause:
         """Wait for the lifetime of the batch that was begun at a moment and read up to these offsets."""
         end, work_s = begun_s + decision.lifetime_s, time.monotonic() - begun_s
         look_s = LOOK_S if decision.cut_rows or decision.at_ends else SELDOM_S
-        while (left := end - time.monotonic()) > 0 or self._window_ends(decision, entries, within_s=work_s):
-            if self._has_enough(decision, offsets) or self.hurry.is_set():
+        while not self.hurry.is_set():
+            left, held = end - time.monotonic(), self._window_ends(decision, entries, within_s=work_s)
+            if left <= 0 and not held:
                 break
             if self._window_ends(decision, entries):
                 self._cut_for = {name: _clock(entry) for name, entry in entries.items()}
+                break
+            if not held and self._has_enough(decision, offsets):
                 break
             if self.stopping.wait(min(left, look_s) if left > 0 else look_s):
                 break
