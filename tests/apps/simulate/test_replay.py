@@ -203,6 +203,19 @@ def test_windows_are_closed_as_in_the_run_and_cut_for_when_a_policy_asks() -> No
     assert mean_s(between) == pytest.approx(0.4, abs=0.03)
 
 
+def test_what_closing_windows_costs_does_not_grow_with_the_rows_of_another_batch() -> None:
+    """Small batches close, large ones read: each costs what it cost, also with the other's rows."""
+    records = []
+    for i, record in enumerate(windowed_run()):
+        rows, busy = (1400, 0.02) if i % 2 else (18_000, 0.01)
+        stage = replace(record.operators[0], rows_in=rows, busy_s=busy, busy_max_s=busy)
+        records.append(replace(record, rows_in=rows, due=None, backlog=None, operators=(stage,)))
+    stages = [cost.stages[0] for cost in recorded(records).costs]
+    assert (
+        {stage.seconds(1400, 1) for stage in stages} == {stage.seconds(18_000, 1) for stage in stages} == {0.01, 0.02}
+    )
+
+
 def test_windows_whose_ends_cannot_be_told_are_taken_by_their_batch() -> None:
     rng = np.random.default_rng(3)
     scattered = [replace(r, latency={"out": LogHistogram.of([float(rng.uniform(0.2, 1.2))])}) for r in windowed_run()]

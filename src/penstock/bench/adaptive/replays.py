@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.bench.adaptive.judging import Spans
 from penstock.control.policies import registry
-from penstock.engine.sim.recorded import LEAST_BATCHES, recorded
+from penstock.engine.sim.batch_costs import LEAST_BATCHES
+from penstock.engine.sim.recorded import recorded
 from penstock.engine.sim.replayed import interval_of, replayed
 from penstock.observe.record import BatchRecord
 

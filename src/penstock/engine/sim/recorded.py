@@ -15,59 +15,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.control.decision import Decision
-from penstock.control.models.batch_service import launches
 from penstock.control.observation import Bound
+from penstock.engine.sim.batch_costs import LEAST_BATCHES, BatchCost, costs_of, early_of, outside_s, slopes, tasks_of
 from penstock.errors import FlowError
 from penstock.observe.observer import ROWS, stages_of
 from penstock.observe.record import BatchRecord
 
 Floats = NDArray[np.float64]
 
-LEAST_BATCHES = 20
-"""A run of fewer batches says too little about what a batch costs."""
-
 _LONGEST_LEAD_S = 600.0  # rows that waited longer for the first batch are taken to have come within this time
-_WARM_S = 20.0  # a JVM gets faster in about this time
 _LEAST_WINDOWS = 10  # batches that closed one window, from which the phase of the ends is told
 _TOGETHER = 0.5  # how far their moments must agree: 1 is entirely, 0 is not at all
 _LAGS = (0, 1, 2)  # results can come with a later batch than their rows: a window closes in the batch after
-
-
-@dataclass(frozen=True)
-class StageCost:
-    """What one stage cost in one batch."""
-
-    name: str
-    width: int  # as it was
-    share: float  # its rows per row read
-    service_s: float
-    hot: float  # share of its rows that one task must take alone: skew = 1 + hot (width - 1)
-
-    def seconds(self, rows: float, width: int) -> float:
-        """Time of its busiest task for so many rows read.
-
-        >>> StageCost("score", 2, share=0.5, service_s=0.001, hot=0.2).seconds(1000, width=4)
-        0.2
-        """
-        return rows * self.share * self.service_s * (1.0 + self.hot * (width - 1)) / width
-
-
-@dataclass(frozen=True)
-class BatchCost:
-    """What one batch cost beside its stages. Seconds."""
-
-    began_s: float
-    gap_s: float  # before it, from the end of the batch before: Spark's own
-    fixed_s: float  # F: from its beginning until its results were visible, without rows, tasks and stages
-    tail_s: float  # from then to its end
-    stages: tuple[StageCost, ...]
 
 
 @dataclass(frozen=True)
@@ -159,11 +124,11 @@ def recorded(
     notes = []
     if any(r.run != run for r in records):
         notes.append("the checkpoint has earlier runs, which are left out")
-    if len({_tasks(r) for r in kept[len(kept) // 10 :]}) == 1:
+    if len({tasks_of(r) for r in kept[len(kept) // 10 :]}) == 1:
         notes.append("the run had one width: what another task costs is not known, and taken to be nothing")
     began = _first_arrival(kept[0])
     at_s, came = _load(kept, began)
-    row_s, task_s = _slopes(kept)
+    row_s, task_s = slopes(kept)
     origin = {r.latency_from for r in kept if r.latency}
     bounds, changed = _bounds(kept, bound_ms, over_s, where)
     sinks = _sinks(kept, began, at_s, came, from_cut=origin == {"cut"})
@@ -179,11 +144,11 @@ def recorded(
         began=began,
         at_s=at_s,
         came=came,
-        costs=_costs(kept, began, row_s, task_s),
+        costs=costs_of(kept, began, row_s, task_s),
         row_s=row_s,
         task_s=task_s,
-        least_s=0.5 * float(np.quantile([_outside_s(r) for r in kept], 0.05)),
-        early_s=_early(kept),
+        least_s=0.5 * float(np.quantile([outside_s(r) for r in kept], 0.05)),
+        early_s=early_of(kept),
         sinks=sinks,
         from_cut=origin == {"cut"},
         due_known=all(r.due is not None for r in kept),
@@ -221,102 +186,6 @@ def _load(records: Sequence[BatchRecord], began: float) -> tuple[Floats, Floats]
 def _read_before(first: BatchRecord) -> int:
     """Rows that had been read before a batch, where the source says what is due."""
     return 0 if first.due is None else first.due - (first.backlog or 0) - first.rows_in
-
-
-# -- costs ---------------------------------------------------------------------------------------------------------
-
-
-def _own_s(record: BatchRecord) -> float:
-    """From a batch's beginning to its end, without the wait for its lifetime."""
-    return sum(seconds for part, seconds in record.parts.items() if part not in ("spark", "wait"))
-
-
-def _outside_s(record: BatchRecord) -> float:
-    """From a batch's beginning to its results being visible, without the stages' own time."""
-    return max(record.visible - record.started - sum(stage.busiest_s for stage in stages_of(record)), 0.0)
-
-
-def _tasks(record: BatchRecord) -> int:
-    widths = record.decision.get("widths", {})
-    return sum(launches(stage.width) for stage in stages_of(record) if stage.name in widths)
-
-
-def _slopes(records: Sequence[BatchRecord]) -> tuple[float, float]:
-    """Fit b and t: least squares over all batches without the slow first ones and the outliers; neither is below 0.
-
-    A slope counts only where it explains something: where all batches are of one size, b cannot be told from F. A job
-    gets faster as it warms up, and is often wide at first: a term that fades keeps the two apart.
-    """
-    usual = records[min(len(records) // 10, 10) :]
-    rest = np.array([r.work_s - sum(s.busiest_s for s in stages_of(r)) for r in usual])
-    rows = np.array([float(r.rows_in) for r in usual])
-    tasks = np.array([float(_tasks(r)) for r in usual])
-    kept = np.abs(rest - np.median(rest)) <= 5.0 * max(float(np.median(np.abs(rest - np.median(rest)))), 1e-4)
-    warm = np.exp(-np.array([r.started - records[0].started for r in usual]) / _WARM_S)
-    columns = [c for c in (rows, tasks) if c[kept].std() > 0.1 * max(float(c[kept].mean()), 1e-9)]
-    found = {id(rows): 0.0, id(tasks): 0.0}
-    while columns:
-        table = np.column_stack([np.ones(int(kept.sum())), warm[kept], *(c[kept] for c in columns)])
-        slopes = np.linalg.lstsq(table, rest[kept], rcond=None)[0][2:]
-        if (slopes >= 0.0).all():
-            found.update({id(c): float(s) for c, s in zip(columns, slopes, strict=True)})
-            break
-        columns.pop(int(np.argmin(slopes)))
-    return found[id(rows)], found[id(tasks)]
-
-
-def _costs(records: Sequence[BatchRecord], began: float, row_s: float, task_s: float) -> tuple[BatchCost, ...]:
-    gaps = np.array([r.parts.get("spark", 0.0) for r in records])
-    # A long gap is a stream that was idle: the time until rows come is not a cost.
-    most = max(5.0 * float(np.median(gaps)), 0.25)
-    hot = _usual_hot(records)
-    found = []
-    for record, gap in zip(records, gaps, strict=True):
-        visible = max(record.visible - record.started, 0.0)
-        known = row_s * record.rows_in + task_s * _tasks(record) + sum(s.busiest_s for s in stages_of(record))
-        stages = tuple(
-            StageCost(
-                stage.name,
-                stage.width,
-                stage.rows / record.rows_in,
-                stage.busy_s / stage.rows if stage.rows else 0.0,
-                (stage.skew - 1.0) / (stage.width - 1.0) if stage.width > 1 else hot.get(stage.name, 0.0),
-            )
-            for stage in stages_of(record)
-        )
-        found.append(
-            BatchCost(
-                record.started - began,
-                min(float(gap), most),
-                visible - known,
-                max(_own_s(record) - visible, 0.0),
-                stages,
-            )
-        )
-    return tuple(found)
-
-
-def _usual_hot(records: Sequence[BatchRecord]) -> dict[str, float]:
-    """The share of the hottest key by stage, for batches in which one task took all and nothing can be told."""
-    seen: dict[str, list[float]] = {}
-    for record in records:
-        for stage in stages_of(record):
-            if stage.width > 1:
-                seen.setdefault(stage.name, []).append((stage.skew - 1.0) / (stage.width - 1.0))
-    return {name: float(np.median(values)) for name, values in seen.items()}
-
-
-def _early(records: Sequence[BatchRecord]) -> float:
-    """By how much a cycle that waits is shorter than the lifetime that was decided at its end.
-
-    Some are shorter because enough rows waited; those that were not are the ones that tell.
-    """
-    early = [
-        float(following.decision.get("lifetime_s", 0.0)) - (_own_s(record) + record.parts.get("wait", 0.0))
-        for record, following in pairwise(records)
-        if record.parts.get("wait", 0.0) > 0.005 and following.batch == record.batch + 1
-    ]
-    return float(np.quantile(early, 0.25)) if early else 0.0
 
 
 # -- latency -------------------------------------------------------------------------------------------------------

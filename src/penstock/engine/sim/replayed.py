@@ -17,8 +17,9 @@ from penstock.control.histogram import LogHistogram
 from penstock.control.limiter import Limiter
 from penstock.control.models.batch_service import launches
 from penstock.engine.sim.batch import BatchHost
+from penstock.engine.sim.batch_costs import BatchCost
 from penstock.engine.sim.loads import Floats, Load
-from penstock.engine.sim.recorded import BatchCost, Recorded
+from penstock.engine.sim.recorded import Recorded
 from penstock.observe.observer import Observer
 from penstock.observe.record import BatchRecord, OperatorStats
 
@@ -143,7 +144,7 @@ class ReplayHost(BatchHost):
                     width=width,
                     tasks=width,
                     rows_in=round(items),
-                    busy_s=items * stage.service_s,
+                    busy_s=stage.busy_s(rows),
                     busy_max_s=stage.seconds(rows, at_once),
                 )
             )
