@@ -50,6 +50,9 @@ STATIC_CONF = {
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     ),
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # What an exchange writes stays in this machine's memory: to compress it and add it up costs more than to write it.
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.checksum.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.session.timeZone": "UTC",
