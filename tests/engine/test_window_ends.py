@@ -12,6 +12,7 @@ import penstock as ps
 from penstock.control.decision import Decision
 from penstock.control.observation import Observation
 from penstock.engine.spark.controller import slide_s
+from penstock.engine.spark.job import Job
 from penstock.flow import operators as op
 from penstock.observe.record import BatchRecord
 from tests.engine.tools import rows
@@ -24,6 +25,13 @@ class AtEnds:
 
     def decide(self, observed: Observation | None, current: Decision) -> Decision:
         return replace(current, lifetime_s=60.0, at_ends=True)
+
+
+def await_closings(job: Job, records: list[BatchRecord], batches: int, *, within_s: float) -> None:
+    """Let a job run until so many batches closed windows, or time is up."""
+    deadline = time.monotonic() + within_s
+    while sum(record.rows_out > 0 for record in records) < batches and time.monotonic() < deadline:
+        assert not job.await_end(0.1)
 
 
 def test_windows_come_out_in_time_and_whole(spark: SparkSession, tmp_path: Path) -> None:
@@ -40,9 +48,7 @@ def test_windows_come_out_in_time_and_whole(spark: SparkSession, tmp_path: Path)
     job = flow.start(spark, str(tmp_path / "ckpt"), AtEnds())
     try:
         job.on_batch(records.append)
-        deadline = time.monotonic() + 50.0  # less than one lifetime
-        while sum(record.rows_out > 0 for record in records) < 3 and time.monotonic() < deadline:
-            assert not job.await_end(0.1)
+        await_closings(job, records, 3, within_s=50.0)  # less than one lifetime
         found = job.memory("out")
     finally:
         job.stop()
@@ -70,9 +76,7 @@ def test_batches_that_follow_at_once_wait_for_a_window_that_ends_before_they_wou
     job = flow.start(spark, str(tmp_path / "ckpt"), AtOnce())
     try:
         job.on_batch(records.append)
-        deadline = time.monotonic() + 60.0
-        while sum(record.rows_out > 0 for record in records) < 4 and time.monotonic() < deadline:
-            assert not job.await_end(0.1)
+        await_closings(job, records, 4, within_s=60.0)
         found = job.memory("out")
     finally:
         job.stop()
