@@ -315,6 +315,15 @@ def test_panes_far_apart_do_not_overflow_the_sort() -> None:
     assert _order(huge).tolist() == [3, 1, 0, 2]
 
 
+@pytest.mark.parametrize("most", [2, 2**16, 2**32, 2**40, 2**62])
+def test_rows_are_sorted_stably_however_large_their_places_are(most: int) -> None:
+    """By radix below 2^32, with the row number in the low bits above it, by argsort where there is no room for that."""
+    places = np.random.default_rng(7).integers(0, most, 1000, dtype=np.int64)
+    places[:500] = places[500:]  # ties
+    assert (_order(places) == np.argsort(places, kind="stable")).all()
+    assert _order(np.sort(places)) is None
+
+
 def test_specs_and_outputs_travel() -> None:
     spec = Time("10 s", slide="1 s", lateness="2 s")
     assert pickle.loads(pickle.dumps((spec, OUTPUTS))) == (spec, OUTPUTS)

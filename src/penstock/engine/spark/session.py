@@ -33,6 +33,18 @@ RUNTIME_CONF = {
     "spark.sql.maxPlanStringLength": "1000",
 }
 
+# Garbage collection without long pauses. By itself the parallel collector starts with a small heap and shrinks the room
+# in which objects of a batch may die young. They reach the old generation (6 MB/s at 10 batches a second), and every 50
+# to 100 s all stands still for 130-180 ms, more than half of a tight bound. With the heap whole from the start and room
+# for what a batch leaves behind it is 0.6 MB/s (docs/decisions/001-engine.md).
+STEADY_HEAP = (
+    "-XX:+UseParallelGC",
+    "-XX:InitialRAMPercentage=100",  # of the memory, but never more than the heap's limit: as -Xms, whatever that is
+    "-XX:-UseAdaptiveSizePolicy",
+    "-XX:SurvivorRatio=4",
+    "-XX:MetaspaceSize=192m",  # Spark's classes: else their growth alone asks for four full collections at the start
+)
+
 # Only a new session can take these.
 STATIC_CONF = {
     "spark.ui.enabled": "false",
@@ -45,7 +57,7 @@ STATIC_CONF = {
     # -Xss: Spark matches the text of an exception by a regex that overflows the default stack when a query stops.
     # arrow: Spark's writers grow a vector before they set a value; every bound need not be checked again.
     "spark.driver.extraJavaOptions": (
-        "-Djdk.lang.Process.launchMechanism=VFORK -XX:+UseParallelGC -Xss4m "
+        f"-Djdk.lang.Process.launchMechanism=VFORK -Xss4m {' '.join(STEADY_HEAP)} "
         "-Darrow.enable_unsafe_memory_access=true "
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     ),
