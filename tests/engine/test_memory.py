@@ -1,9 +1,15 @@
+"""What Python workers and the JVM do with the memory that they have."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
-from penstock.engine.spark.session import KEPT_MEMORY
+import pytest
+
+from penstock.engine.spark.java import java_home
+from penstock.engine.spark.session import KEPT_MEMORY, STEADY_HEAP
 
 CODE = """
 import numpy as np
@@ -27,3 +33,17 @@ def test_a_worker_keeps_its_memory_until_it_is_too_much() -> None:
     full, kept, after = (int(word) for word in done.stdout.split())
     assert kept >= full - 20, "what a task used stays for the next one"
     assert after <= full - 150, "a large task's goes back"
+
+
+@pytest.mark.parametrize("limit", ["64m", "1g"])
+def test_the_heap_is_whole_from_the_start_whatever_its_limit(limit: str) -> None:
+    java = [str(java_home() / "bin" / "java"), f"-Xmx{limit}", *STEADY_HEAP, "-XX:+PrintFlagsFinal", "-version"]
+    printed = subprocess.run(java, capture_output=True, text=True, check=True).stdout
+    flags = {words[1]: words[3] for line in printed.splitlines() if len(words := line.split()) > 3 and words[2] == "="}
+    assert flags["InitialHeapSize"] == flags["MaxHeapSize"]
+    assert flags["UseAdaptiveSizePolicy"] == "false"
+
+
+def test_the_guide_names_the_options_of_the_heap() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-flow.md"
+    assert f"`{' '.join(STEADY_HEAP)}`" in guide.read_text()
