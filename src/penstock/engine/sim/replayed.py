@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.control.decision import MOST_AHEAD, Decision, Policy
+from penstock.control.decision import MOST_AHEAD, Decision, Policy, ahead_s
 from penstock.control.histogram import LogHistogram
 from penstock.control.limiter import Limiter
 from penstock.control.models.batch_service import launches
@@ -98,12 +98,12 @@ class ReplayHost(BatchHost):
         """When the wait after a batch is over: its lifetime has passed, enough rows wait, or a window does."""
         ends, held_from = self.began_s + decision.lifetime_s - self.model.early_s, np.inf
         if decision.at_ends:
-            awaited, work_s = self._awaited(), self.now - self.began_s
+            awaited, within_s = self._awaited(), ahead_s(self.now - self.began_s, decision.lifetime_s)
             ends = min(ends, awaited)
             every_s = min((s.ends.every_s for s in self.model.sinks.values() if s.ends is not None), default=0.0)
-            patient = decision.lifetime_s > 0.0 or work_s <= MOST_AHEAD * every_s
-            if patient and awaited - max(self.now, ends) < work_s:
-                ends, held_from = awaited, awaited - work_s  # one at work when a window ends would make it wait
+            patient = decision.lifetime_s > 0.0 or within_s <= MOST_AHEAD * every_s
+            if patient and awaited - max(self.now, ends) < within_s:
+                ends, held_from = awaited, awaited - within_s  # one at work when a window ends would make it wait
         if decision.cut_rows is not None and self.model.due_known:
             enough = int(np.searchsorted(self.model.came, self.left + decision.cut_rows))
             if enough < len(self.model.came):

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.control.decision import MOST_AHEAD, Decision
+from penstock.control.decision import MOST_AHEAD, Decision, ahead_s
 from penstock.engine.spark.controller import Controller, slide_s
 from penstock.engine.spark.measure import arrived_by
 from penstock.engine.spark.watermarks import awaits_a_cut
@@ -36,10 +36,10 @@ class Pause:
 
     def wait(self, decision: Decision, begun_s: float, offsets: list[Any], entries: Entries) -> None:
         """Wait for the lifetime of the batch that was begun at a moment and read up to these offsets."""
-        end, work_s = begun_s + decision.lifetime_s, time.monotonic() - begun_s
+        end, within_s = begun_s + decision.lifetime_s, ahead_s(time.monotonic() - begun_s, decision.lifetime_s)
         look_s = LOOK_S if decision.cut_rows or decision.at_ends else SELDOM_S
         while not self.hurry.is_set():
-            left, held = end - time.monotonic(), self._window_ends(decision, entries, within_s=work_s)
+            left, held = end - time.monotonic(), self._window_ends(decision, entries, within_s)
             if left <= 0 and not held:
                 break
             if self._window_ends(decision, entries):
