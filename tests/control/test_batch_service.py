@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.control.models.batch_service import BatchService
+from penstock.control.models.batch_service import BatchService, late_cut_s
 from penstock.errors import PolicyError
 
 
@@ -84,7 +84,9 @@ def closed(model: BatchService, lifetime: float, every: float, ends: int = 40) -
         end = number * every
         while cut < end:  # batches between two ends
             work = model.fixed_s + model.rate_per_s * (cut - last_cut) * model.row_s * model.skew / model.width
-            last_cut, cut = cut, max(cut + work, min(cut + lifetime, end))
+            next_cut = max(cut + work, min(cut + lifetime, end))
+            held = next_cut < end <= next_cut + late_cut_s(work, model.utilisation)
+            last_cut, cut = cut, end if held else next_cut
         first = model.fixed_s + model.utilisation * (cut - last_cut)
         second = model.fixed_s + model.utilisation * first
         waits.append(cut + first + second - end)
@@ -98,6 +100,15 @@ def test_windows_wait_as_long_as_their_two_batches_take(lifetime: float, rate: f
     model = BatchService(0.1, 0.0001, rate)
     assert closed(model, lifetime, every=1.0) == pytest.approx(model.closing_s(lifetime, 1.0), rel=0.15)
     assert closed(model, lifetime, every=1.0) <= model.closing_s(lifetime, 1.0) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rate", [500.0, 2000.0, 4000.0])
+@pytest.mark.parametrize("lifetime", [0.0, 0.2, 0.3])
+def test_batches_between_the_ends_make_windows_wait_longer(lifetime: float, rate: float) -> None:
+    """The ends of 40 windows fall on all phases of the batches; the model says the worst of them."""
+    model = BatchService(0.1, 0.0001, rate)
+    found = [closed(model, lifetime, every) for every in np.linspace(1.0, 1.4, 81)]
+    assert max(found) == pytest.approx(model.closing_s(lifetime, 1.0), rel=0.1)
 
 
 @given(models, st.floats(0.01, 10.0), st.floats(0.01, 10.0))

@@ -9,27 +9,10 @@ from typing import Any, Protocol
 from penstock.control.checks import finite
 from penstock.errors import PolicyError
 
-__all__ = ["MOST_AHEAD", "Decision", "Policy", "PolicyError", "Static", "ahead_s"]
+__all__ = ["MOST_AHEAD", "Decision", "Policy", "PolicyError", "Static"]
 
 MOST_AHEAD = 0.34
 """Of a slide: batches that follow each other at once wait for a window's end no longer than this."""
-_GROWS = 0.6  # of a batch's work: what grows with its rows, while a bound of some fixed costs governs
-
-
-def ahead_s(work_s: float, lifetime_s: float) -> float:
-    """Return how long after its time the next batch may be cut so that it takes in the end of a window.
-
-    A window's result is made by the batch after the one that takes in its end. Let a batch work W = F + rho x (time
-    since the cut before). Cut x late, at the end, the two batches work W + rho x and F + rho (W + rho x). Cut in time,
-    the batch is at work for W - x more when the window ends, and two follow it: F + rho W, and about W. To wait is
-    the better way if x (1 + rho + rho^2) < W. (On our own account; thesis 000 has no batches.)
-
-    >>> round(ahead_s(0.150, lifetime_s=0.150), 3), round(ahead_s(0.090, lifetime_s=1.0), 3)
-    (0.077, 0.085)
-    """
-    busy = min(1.0, work_s / lifetime_s) if lifetime_s > 0.0 else 1.0
-    rho = _GROWS * busy
-    return work_s / (1.0 + rho + rho * rho)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.control.decision import MOST_AHEAD, Decision, Policy, ahead_s
+from penstock.control.decision import MOST_AHEAD, Decision, Policy
 from penstock.control.histogram import LogHistogram
 from penstock.control.limiter import Limiter
-from penstock.control.models.batch_service import launches
+from penstock.control.models.batch_service import ahead_s, launches
 from penstock.engine.sim.batch import BatchHost
 from penstock.engine.sim.batch_costs import BatchCost
 from penstock.engine.sim.loads import Floats, Load

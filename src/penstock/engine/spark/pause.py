@@ -11,7 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.control.decision import MOST_AHEAD, Decision, ahead_s
+from penstock.control.decision import MOST_AHEAD, Decision
+from penstock.control.models.batch_service import ahead_s
 from penstock.engine.spark.controller import Controller, slide_s
 from penstock.engine.spark.measure import arrived_by
 from penstock.engine.spark.watermarks import awaits_a_cut
