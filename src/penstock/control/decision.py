@@ -9,10 +9,7 @@ from typing import Any, Protocol
 from penstock.control.checks import finite
 from penstock.errors import PolicyError
 
-__all__ = ["MOST_AHEAD", "Decision", "Policy", "PolicyError", "Static"]
-
-MOST_AHEAD = 0.34
-"""Of a slide: batches that follow each other at once wait for a window's end no longer than this."""
+__all__ = ["Decision", "Policy", "PolicyError", "Static"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +17,7 @@ class Decision:
     """How the next batch runs: width per operator, least time between two cuts, most rows in a batch.
 
     A batch is also cut once `cut_rows` rows wait, where the source can tell: a lifetime suits the rate it was made for.
-    `at_ends` cuts one when windows end, too, and the next right after it, whose watermark closes them.
+    `at_ends` cuts one when windows end, too.
     `routes` moves key groups between the tasks of a keyed operator; left out, group g goes to task g modulo width.
     `chains` are runs of operators that share their tasks. Continuous hosts also take `lifetimes`, the output-batch
     lifetime of each stream ``"a->b"`` in seconds. A NaN or an infinity is refused here, whoever decided it.

@@ -104,7 +104,6 @@ class Bound:
     p95_s: float | None = None
     p99_s: float | None = None
     over_s: float = 5.0  # the span over which it is judged
-    lag: int = 0  # on micro-batch hosts: results come so many batches after the row that completes them
     every_s: float | None = None  # how often the windows end whose results these are; None: at no known times
 
     def __post_init__(self) -> None:

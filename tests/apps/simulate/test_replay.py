@@ -142,20 +142,23 @@ def test_what_rows_and_tasks_cost_outside_of_operators_is_told_apart() -> None:
     assert [cost.fixed_s for cost in model.costs] == pytest.approx([0.2] * len(model.costs), abs=1e-4)
 
 
-def windowed_run(lifetime_s: float = 0.7, *, every_s: float = 1.0, phase_s: float = 0.3, work_s: float = 0.2) -> Any:
-    """A job in front of a window, played by hand: a batch closes what was complete when the one before it was cut.
+def windowed_run(
+    lifetime_s: float = 0.7, *, every_s: float = 1.0, phase_s: float = 0.3, work_s: float = 0.2, lag: int = 0
+) -> Any:
+    """A job in front of a window, played by hand: a batch closes what was complete when it was cut.
 
-    ::
+    With a lag of 1, when the batch before it was cut (Spark's rule)::
 
-        complete     w               w               w
-        cut      0       1       2       3       4
-        closed               0..1    1..2
+        complete         w               w               w
+        cut          0       1       2       3       4
+        closed, lag 0        0..1    1..2
+        closed, lag 1                0..1    1..2
     """
-    bound = {"name": "in->out", "p95_s": 1.0, "over_s": 5.0, "lag": 1, "every_s": every_s, "sinks": ["out"]}
+    bound = {"name": "in->out", "p95_s": 1.0, "over_s": 5.0, "every_s": every_s, "sinks": ["out"]}
     records = []
     for i in range(120):
         cut, visible = EPOCH + i * lifetime_s, EPOCH + i * lifetime_s + work_s
-        low, high = (i - 2) * lifetime_s, (i - 1) * lifetime_s
+        low, high = (i - lag - 1) * lifetime_s, (i - lag) * lifetime_s
         ends = [phase_s + k * every_s for k in range(200) if max(low, 0.0) < phase_s + k * every_s <= high]
         stage = OperatorStats("bars", "window", stage="bars", width=1, tasks=1, rows_in=70, concurrency=1)
         records.append(
@@ -179,28 +182,30 @@ class CutsAtEnds:
         return replace(current, lifetime_s=self.lifetime_s, at_ends=True)
 
 
-def test_windows_are_closed_as_in_the_run_and_cut_for_when_a_policy_asks() -> None:
-    records = windowed_run()
+@pytest.mark.parametrize("lag", [0, 1])
+def test_windows_are_closed_as_in_the_run_and_cut_for_when_a_policy_asks(lag: int) -> None:
+    records = windowed_run(lag=lag)
     model = recorded(records)
     ends = model.sinks["out"].ends
     assert ends is not None and ends.every_s == 1.0
     began_after = model.began - EPOCH  # time 0 of a model is its first row's arrival
     assert (ends.phase_s + began_after) % 1.0 == pytest.approx(0.3, abs=0.01)
     assert model.sinks["out"].error_s == pytest.approx(0.0, abs=0.01)
+    assert model.sinks["out"].lag == lag
 
     def mean_s(found: Sequence[BatchRecord]) -> float:
         return LogHistogram.total(r.latency["out"] for r in found[10:] if "out" in r.latency).mean or 0.0
 
     again = replayed(model, Static(), seed=1)
     assert mean_s(again) == pytest.approx(mean_s(records), rel=0.05)
-    # A batch that begins as the window ends and one right after it: two times the work, whatever the lifetime.
+    # A batch that begins as the window ends, and with a lag one right after it: their work, whatever the lifetime.
     asked = replayed(model, CutsAtEnds(5.0), seed=1)
-    assert mean_s(asked) == pytest.approx(0.4, abs=0.03)
-    assert len(asked) == pytest.approx(2 * model.duration_s, abs=5), "two batches a slide"
+    assert mean_s(asked) == pytest.approx(0.2 * (1 + lag), abs=0.03)
+    assert len(asked) == pytest.approx((1 + lag) * model.duration_s, abs=5), "a batch a slide, with a lag two"
     # Batches in between do not make a window wait: one that would still be at work as it ends is not begun.
     between = replayed(model, CutsAtEnds(0.3), seed=1)
-    assert len(between) > 2.5 * model.duration_s
-    assert mean_s(between) == pytest.approx(0.4, abs=0.03)
+    assert len(between) > (1.5 + lag) * model.duration_s
+    assert mean_s(between) == pytest.approx(0.2 * (1 + lag), abs=0.03)
 
 
 def test_what_closing_windows_costs_does_not_grow_with_the_rows_of_another_batch() -> None:

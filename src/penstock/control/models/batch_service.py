@@ -22,11 +22,10 @@ so the cheapest plan is the least width and the longest cycle that keep the boun
 
     mean bound l:  C = (l - F) / (1/2 + rho),     quantile bound l:  C = (l - F) / (q + rho),     if C >= F / (1 - rho)
 
-Windows that end every S seconds are closed by the batch after the one that has read past their end. If one is cut at
-each end, with the rows since the last cut, and the next as soon as it is done, results wait for no cycle, only for the
-work of both:
+Windows that end every S seconds are closed by the batch that reads past their end. If one is cut at each end, with the
+rows since the last cut, results wait for no cycle, only for its work:
 
-    w_A = F + rho min(L, S),     w_B = F + rho w_A,     latency = w_A + w_B
+    latency = F + rho min(L, S)
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ BUSIEST = 0.85
 
 _ROUNDING = 1e-9  # relative: a bound that is exactly the least latency is feasible
 _ROWS_SHARE = 0.6  # of a batch's work, where a bound of a few fixed costs governs: what grows with its rows
+_MOST_WAITED = 0.34  # of a slide, by batches that follow each other at once
 
 
 def launches(width: int, each: int = 1) -> int:
@@ -210,37 +210,36 @@ class BatchService:
         return max(longest, least)
 
     def closing_s(self, lifetime_s: float, every_s: float) -> float:
-        """The longest that windows wait which end every so many seconds, cut for at each end and once more after it.
+        """The longest that windows wait which end every so many seconds, where a batch is cut at each end.
 
         Where batches are cut in between, too, the one that takes in the end may come late by as much as `late_cut_s`.
 
-        >>> round(BatchService(0.2, 0.0001, 2000.0).closing_s(lifetime_s=2.0, every_s=1.0), 6)   # 0.4 + 0.2 + 0.2 * 0.4
-        0.68
-        >>> round(BatchService(0.2, 0.0001, 2000.0).closing_s(0.292, every_s=1.0), 2)  # 0.208 late: as of 0.5 s
-        0.56
+        >>> round(BatchService(0.2, 0.0001, 2000.0).closing_s(lifetime_s=2.0, every_s=1.0), 6)   # 0.2 + 0.2 * 1.0
+        0.4
+        >>> round(BatchService(0.2, 0.0001, 2000.0).closing_s(0.3, every_s=1.0), 3)  # 0.217 late: as of 0.517 s
+        0.303
         """
         rho = self.utilisation
         if rho >= 1.0:
             return math.inf
         late = late_cut_s(self.work_s(lifetime_s), rho)
-        first = self.fixed_s + rho * min(self.cycle_s(lifetime_s) + late, max(every_s, self.least_cycle_s))
-        return first + self.fixed_s + rho * first
+        return self.fixed_s + rho * min(self.cycle_s(lifetime_s) + late, max(every_s, self.least_cycle_s))
 
     def longest_lifetime_closing(self, bound_s: float, every_s: float) -> float | None:
         """The longest lifetime, at most `every_s`, under which such windows keep a bound; None if there is none.
 
-        >>> BatchService(0.2, 0.0001, 2000.0).longest_lifetime_closing(0.68, every_s=1.0)
+        >>> BatchService(0.2, 0.0001, 2000.0).longest_lifetime_closing(0.4, every_s=1.0)
         1.0
-        >>> round(BatchService(0.2, 0.0001, 2000.0).longest_lifetime_closing(0.56, every_s=1.0), 3)
-        0.292
+        >>> round(BatchService(0.2, 0.0001, 2000.0).longest_lifetime_closing(0.31, every_s=1.0), 3)
+        0.329
         """
         rho, least = self.utilisation, self.least_cycle_s
         if rho >= 1.0:
             return None
-        bound_s = min(bound_s, every_s)  # the next window must find both batches done
+        bound_s = min(bound_s, every_s)  # the next window must find the batch done
         longest = every_s
         if rho > 0.0:
-            taken_in = ((bound_s - self.fixed_s) / (1.0 + rho) - self.fixed_s) / rho  # seconds of rows, by the first
+            taken_in = (bound_s - self.fixed_s) / rho  # seconds of rows
             if taken_in < every_s:  # C + (F + rho C) pays <= that
                 pays = late_cut_s(1.0, rho)
                 longest = (taken_in - pays * self.fixed_s) / (1.0 + pays * rho)
@@ -259,25 +258,30 @@ class BatchService:
 def late_cut_s(work_s: float, utilisation: float) -> float:
     """Return how long after its time the next batch may be cut so that it takes in the end of a window.
 
-    A window's result is made by the batch after the one that takes in its end. A batch works W = F + rho (time since
-    the cut before). Cut x late, at the end, the two batches work W + rho x and F + rho (W + rho x). Cut in time, the
-    batch is at work for W - x more when the window ends, and two follow it: F + rho W, and about W. To wait is the
-    better way if x (1 + rho + rho^2) < W. (Our own; the theses' windows have no batches.)
+    A window's result is made by the batch that takes in its end. A batch works W = F + rho (time since the cut before).
+    Cut x late, at the end, it works W + rho x. Cut in time, it is at work for W - x more when the window ends, and then
+    another one follows, for about W. To wait is the better way if x (1 + rho) < W. (Our own; the theses' windows have
+    no batches.)
 
-    >>> round(late_cut_s(0.150, 0.6), 3), late_cut_s(0.150, 0.0)
-    (0.077, 0.15)
+    >>> round(late_cut_s(0.150, 0.5), 3), late_cut_s(0.150, 0.0)
+    (0.1, 0.15)
     """
-    return work_s / (1.0 + utilisation + utilisation * utilisation)
+    return work_s / (1.0 + utilisation)
 
 
-def ahead_s(work_s: float, lifetime_s: float) -> float:
+def worth_waiting_s(work_s: float, lifetime_s: float, every_s: float) -> float:
     """Return the same for a host that knows how long its last batch worked, but not how much of that the rows took.
 
-    >>> round(ahead_s(0.150, lifetime_s=0.150), 3), round(ahead_s(0.090, lifetime_s=1.0), 3)
-    (0.077, 0.085)
+    Batches that follow each other at once are in a hurry: they wait for no end if that could take much of a slide.
+
+    >>> round(worth_waiting_s(0.150, lifetime_s=0.150, every_s=1.0), 3)
+    0.094
+    >>> worth_waiting_s(0.800, lifetime_s=0.0, every_s=1.0)
+    0.0
     """
     busy = min(1.0, work_s / lifetime_s) if lifetime_s > 0.0 else 1.0
-    return late_cut_s(work_s, _ROWS_SHARE * busy)
+    late = late_cut_s(work_s, _ROWS_SHARE * busy)
+    return late if lifetime_s > 0.0 or late <= _MOST_WAITED * every_s else 0.0
 
 
 def _quantile(q: float) -> float:

@@ -117,7 +117,7 @@ def mean_bounds(bounds: Sequence[Bound], views: set[str]) -> tuple[Bound, ...]:
     """The bounds that thesis 001 can work on: those with a mean. One that states only a percentile is refused.
 
     >>> mean_bounds((Bound("a", ("x",), mean_s=0.1), Bound("b", ("y",))), {"x", "y"})
-    (Bound(name='a', operators=('x',), mean_s=0.1, p95_s=None, p99_s=None, over_s=5.0, lag=0, every_s=None),)
+    (Bound(name='a', operators=('x',), mean_s=0.1, p95_s=None, p99_s=None, over_s=5.0, every_s=None),)
     """
     for bound in bounds:
         if bound.mean_s is None and (bound.p95_s is not None or bound.p99_s is not None):

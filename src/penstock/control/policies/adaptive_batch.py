@@ -1,9 +1,8 @@
 """`Adaptive` on a micro-batch host: the least widths and the longest cycle that keep the bounds (design, section 6).
 
-mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`. Results of windows come a cycle later,
-for they are closed by the watermark of the batch before; where it is known when windows end, and they do so seldom
-enough, batches are cut at their ends instead, two for each. The stages of a batch run one after another, so the time
-per row is
+mean = C/2 + w with w = F + rho C and C = max(L, w): see `models.batch_service`. Where it is known when windows end, and
+they do so seldom enough, batches are cut at their ends. The stages of a batch run one after another, so the time per
+row is
 
     row = sum over operators of  items per row x service time x skew at the width / width
 
@@ -74,7 +73,7 @@ class Outlook:
     predicted_s: Mapping[str, float]  # by kind, at the present rate; empty if the rate cannot be served
     least_s: float | None  # the least latency of that kind that any plan gives here; None: the rate cannot be served
     parts_s: Mapping[str, float]  # where a row's mean latency goes: "wait", "fixed", and each operator
-    lag: int = 0  # of the bound that governs: how many batches later its results come
+    every_s: float = 0.0  # of the bound that governs: how often its windows end, if batches are cut for them
 
     @property
     def feasible(self) -> bool:
@@ -231,14 +230,13 @@ class BatchPlanner:
         """Whether the batch that is cut now keeps the bounds: its rows came over the last cycle, C_last.
 
         mean = C_last / 2 + F + rows x time per row;  quantile q = q C_last + F + rows x time per row
-        of windows that have batches of their own: w + F + rho w, where w = F + rows x time per row
+        of windows that have batches of their own: F + rows x time per row
         """
         rates = {v.name: v.completed_per_s for v in views}
         model = self._model(views, rates, widths)
         work = model.fixed_s + observed.backlog_items * (model.row_s if rates[views[0].name] > 0.0 else 0.0)
-        closing = work + model.fixed_s + model.utilisation * work
         return all(
-            (closing if has_ends(key) else weight(key) * observed.interval_s + work) <= limit
+            (0.0 if has_ends(key) else weight(key) * observed.interval_s) + work <= limit
             for key, limit in allowed.items()
         )
 
@@ -255,7 +253,7 @@ class BatchPlanner:
             return None
         plain = [(weight(key), limit) for key, limit in allowed.items() if not has_ends(key)]
         found = [model.longest_lifetime_within(plain)] if plain else []
-        found += [model.longest_lifetime_closing(limit, key[2]) for key, limit in allowed.items() if has_ends(key)]
+        found += [model.longest_lifetime_closing(limit, key[1]) for key, limit in allowed.items() if has_ends(key)]
         lifetime = min((one if one is not None else 0.0 for one in found), default=0.0)
         # A cycle that is all work catches up with a slow batch only as fast as the utilisation lets it.
         hurry = min(max((model.utilisation - _AT_EASE) / (BUSIEST - _AT_EASE), 0.0), 1.0)
@@ -284,9 +282,9 @@ class BatchPlanner:
         model = self._model(views, rates, {v.name: v.width for v in views})
         for bound in observed.bounds:
             for kind, measured in zip(WEIGHTS, observed.latency.get(bound.name, ())[:3], strict=False):
-                key = (kind, bound.lag, bound.every_s or 0.0)
+                key = (kind, bound.every_s or 0.0)
                 if not current.at_ends or key not in limits:
-                    key = (kind, bound.lag, 0.0)
+                    key = (kind, 0.0)
                 expected = latency_s(model, current.lifetime_s, key)
                 if math.isfinite(expected) and expected > 0.0:
                     ratios = self._ratios.setdefault(key, deque(maxlen=_RATIOS))
@@ -303,7 +301,7 @@ class BatchPlanner:
         if key[0] == "mean_s":
             return sum(ratios) / len(ratios)
         # Of windows, only those that close late in a cycle tell how long the last of them take.
-        return ratios[int((0.9 if key[1] == 0 else 0.97) * (len(ratios) - 1))]
+        return ratios[int((0.97 if has_ends(key) else 0.9) * (len(ratios) - 1))]
 
     def _safe(self, key: Key, observed: Observation) -> float:
         """The error to plan with: a mean is judged over a span of k batches, whose own mean scatters by s / sqrt(k)."""
@@ -334,22 +332,24 @@ class BatchPlanner:
             least = latency_s(best, 0.0, key)
             known = least * max(self._error(key), 1.0) if math.isfinite(least) else None
             tight.append((math.inf if known is None else known / limit, key, limit, known))
-        _, (kind, lag, every_s), bound, least_s = max(tight, key=lambda found: found[0])
+        _, (kind, every_s), bound, least_s = max(tight, key=lambda found: found[0])
         predicted = {}
         for name in WEIGHTS:
-            same = (name, lag, every_s)
+            same = (name, every_s)
             value = latency_s(model, lifetime_s, same) * max(self._error(same), 0.7)
             if math.isfinite(value):
                 predicted[name] = value
         parts: dict[str, float] = {}
         cycle = model.cycle_s(lifetime_s)
         if math.isfinite(cycle):
-            if every_s > 0.0:  # results wait for the batch before to end, and its rows are those of the last slide
-                cycle = model.fixed_s + model.utilisation * min(cycle, every_s)
-            parts = {"wait": cycle if every_s > 0.0 else (0.5 + lag) * cycle, "fixed": model.fixed_s}
+            wait = 0.5 * cycle
+            if every_s > 0.0:  # a batch is cut when windows end, or when the one at work then has ended
+                cycle = min(cycle, every_s)
+                wait = model.closing_s(lifetime_s, every_s) - model.fixed_s - model.utilisation * cycle
+            parts = {"wait": wait, "fixed": model.fixed_s}
             for view in views:
                 parts[view.name] = cycle * view.arrivals_per_s * _row_s(view, widths[view.name])
-        return Outlook(kind, bound, predicted, least_s, parts, lag)
+        return Outlook(kind, bound, predicted, least_s, parts, every_s)
 
     def _settled(self, views: Sequence[OperatorView], widths: Mapping[str, int], current: Decision) -> dict[str, int]:
         """Wider at once; narrower only to what was the most needed for some batches, for more after a mistake."""

@@ -70,8 +70,8 @@ class Sink:
 
     latency = visible time of batch i - arrivals of the rows of batch i - lag + offset_s
 
-    Where `ends` is known, the sink shows windows: those complete by the cut of batch i - 1, not by the one before, are
-    closed by batch i, and count from when they were complete.
+    Where `ends` is known, the sink shows windows: those complete by the cut of batch i - lag, not by the one before it,
+    are closed by batch i, and count from when they were complete.
     """
 
     lag: int
@@ -233,12 +233,17 @@ def _window_sink(records: Sequence[BatchRecord], began: float, name: str, every_
         return None
     ends = Ends(every_s, float(np.angle(turns.mean()) / (2.0 * np.pi) % 1.0 * every_s))
     cuts = [r.started - began for r in records]
-    off = []
-    for i in range(2, len(records)):
-        due, seen = ends.within(cuts[i - 2], cuts[i - 1]), records[i].latency.get(name)
-        if len(due) and seen is not None and seen.mean is not None:
-            off.append(seen.mean - (records[i].visible - began - float(due.mean())))
-    return Sink(1, 0.0, float(np.median(np.abs(off))) if off else 0.0, ends)
+    options = []
+    for lag in (0, 1):  # with which batch they come: the one that reads past their end, or the next
+        off, missing = [], 0
+        for i in range(lag + 1, len(records)):
+            due, seen = ends.within(cuts[i - lag - 1], cuts[i - lag]), records[i].latency.get(name)
+            if len(due) and seen is not None and seen.mean is not None:
+                off.append(abs(seen.mean - (records[i].visible - began - float(due.mean()))))
+            missing += len(due) > 0 and (seen is None or seen.mean is None)
+        error_s = float(np.median(off)) if off else math.inf
+        options.append(((missing, error_s), Sink(lag, 0.0, error_s, ends)))
+    return min(options, key=lambda option: option[0])[1]
 
 
 def _mean_arrivals(
@@ -315,8 +320,8 @@ def _bounds(
         for one in said[-1]:
             limits = {kind: one.get(kind) for kind in ("mean_s", "p95_s", "p99_s")}
             span = over_s or float(one.get("over_s", 5.0))
-            windows = {"lag": int(one.get("lag", 0)), "every_s": one.get("every_s")}
-            bound = Bound(one["name"], tuple(one.get("operators") or path), over_s=span, **windows, **limits)
+            path_of = tuple(one.get("operators") or path)
+            bound = Bound(one["name"], path_of, over_s=span, every_s=one.get("every_s"), **limits)
             found.append((bound, tuple(one.get("sinks") or sinks)))
         return tuple(found), any(one != said[-1] for one in said)
     verdicts = [r.control["verdict"] for r in records if r.control.get("verdict")]

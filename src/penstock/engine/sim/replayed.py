@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.control.decision import MOST_AHEAD, Decision, Policy
+from penstock.control.decision import Decision, Policy
 from penstock.control.histogram import LogHistogram
 from penstock.control.limiter import Limiter
-from penstock.control.models.batch_service import ahead_s, launches
+from penstock.control.models.batch_service import launches, worth_waiting_s
 from penstock.engine.sim.batch import BatchHost
 from penstock.engine.sim.batch_costs import BatchCost
 from penstock.engine.sim.loads import Floats, Load
@@ -98,11 +98,11 @@ class ReplayHost(BatchHost):
         """When the wait after a batch is over: its lifetime has passed, enough rows wait, or a window does."""
         ends, held_from = self.began_s + decision.lifetime_s - self.model.early_s, np.inf
         if decision.at_ends:
-            awaited, within_s = self._awaited(), ahead_s(self.now - self.began_s, decision.lifetime_s)
+            awaited = self._awaited()
             ends = min(ends, awaited)
             every_s = min((s.ends.every_s for s in self.model.sinks.values() if s.ends is not None), default=0.0)
-            patient = decision.lifetime_s > 0.0 or within_s <= MOST_AHEAD * every_s
-            if patient and awaited - max(self.now, ends) < within_s:
+            within_s = worth_waiting_s(self.now - self.began_s, decision.lifetime_s, every_s)
+            if awaited - max(self.now, ends) < within_s:
                 ends, held_from = awaited, awaited - within_s  # one at work when a window ends would make it wait
         if decision.cut_rows is not None and self.model.due_known:
             enough = int(np.searchsorted(self.model.came, self.left + decision.cut_rows))
@@ -113,10 +113,10 @@ class ReplayHost(BatchHost):
 
     def _awaited(self) -> float:
         """When a batch is cut for a window's sake: now if one waits to be closed, else when the next is complete."""
-        known = [sink.ends for sink in self.model.sinks.values() if sink.ends is not None]
-        if any(len(ends.within(self._cuts[1], self.began_s)) for ends in known):
+        known = [(sink.ends, sink.lag) for sink in self.model.sinks.values() if sink.ends is not None]
+        if any(lag > 0 and len(ends.within(self._cuts[1], self.began_s)) for ends, lag in known):
             return self.now
-        return min((ends.after(self.began_s) for ends in known), default=np.inf)
+        return min((ends.after(self.began_s) for ends, _ in known), default=np.inf)
 
     def _cost(self) -> BatchCost:
         """What a batch that begins about now costs: as the run's own batch of that time, each taken once.
@@ -154,7 +154,8 @@ class ReplayHost(BatchHost):
         found = {}
         for name, sink in self.model.sinks.items():
             if sink.ends is not None:
-                if len(closed := sink.ends.within(*self._cuts)):
+                begun = (*self._cuts, self.began_s)
+                if len(closed := sink.ends.within(*begun[1 - sink.lag : 3 - sink.lag])):
                     found[name] = LogHistogram.of(visible - closed)
                 continue
             rows, arrivals = self._lately[-1 - min(sink.lag, len(self._lately) - 1)]

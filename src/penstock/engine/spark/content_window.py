@@ -40,7 +40,12 @@ class ContentHead:
         counters = task.counters.setdefault(operator, Counters())
         table = gather(batches)
         before = time.perf_counter()
-        results = _Batch(self, Clock.of(task, operator), task, counters).run(self.intake.rows(table, counters))
+        fresh = self.intake.rows(table, counters)
+        clock = Clock.of(task, operator)
+        if clock.at_once and fresh is not None:
+            times, valid = event_times(fresh, self.intake.time or "")
+            clock = clock.moved(int(times[valid].max()) if valid.any() else None, self.spec)
+        results = _Batch(self, clock, task, counters).run(fresh)
         spent = time.perf_counter() - before
         counters.busy += spent
         counters.service.append(spent)

@@ -70,6 +70,8 @@ class Controller:
         alone = [found[0] for one in latencies if len(found := self._windows_between(one)) == 1]
         windows = [n for n in self.flow.operators.values() if isinstance(n, op.Window) and n.time]
         self.awaited = frozenset(n.name for n in (alone if latencies else windows) if slide_s(n) is not None)
+        # Windows that a latency counts on are closed by the batch whose rows complete them.
+        self.at_once = frozenset(n.name for one in latencies for n in self._windows_between(one))
         self.targets = self._targets()
 
     # -- one batch -------------------------------------------------------------------------------
@@ -108,10 +110,9 @@ class Controller:
     def _bound(self, requirement: Latency) -> Bound:
         """A latency as policies know it: a path of stages, from the source on."""
         limits = {"mean_s": requirement.mean_s, "p95_s": requirement.p95_s, "p99_s": requirement.p99_s}
-        path, after = self._path(requirement), self._windows_between(requirement)
-        # A window is closed by the watermark of the batch before, so its results come a batch later.
-        every_s = slide_s(after[0]) if len(after) == 1 else None
-        return Bound(requirement.name, path, over_s=requirement.over_s, lag=len(after), every_s=every_s, **limits)
+        path, windows = self._path(requirement), self._windows_between(requirement)
+        every_s = slide_s(windows[0]) if len(windows) == 1 else None
+        return Bound(requirement.name, path, over_s=requirement.over_s, every_s=every_s, **limits)
 
     def _windows_between(self, requirement: Latency) -> list[op.Window]:
         """The windows over event time that rows pass between the two streams of a latency."""
@@ -159,7 +160,11 @@ class Controller:
         outlook = getattr(getattr(self.policy, "batches", None), "outlook", None)
         if outlook is not None and seen is not None and seen.bounds:
             expected = outlook.predicted_s.get("mean_s")
-            self._expected = {b.name: expected for b in seen.bounds if expected is not None and b.lag == outlook.lag}
+            self._expected = {
+                b.name: expected
+                for b in seen.bounds
+                if expected is not None and ((b.every_s or 0.0) == outlook.every_s or not decided.at_ends)
+            }
             note["predicted_s"] = dict(outlook.predicted_s)
             note["verdict"] = {
                 "kind": outlook.kind.removesuffix("_s"),
@@ -237,7 +242,7 @@ def stated(bound: Bound, sinks: tuple[str, ...]) -> dict[str, Any]:
     """What was required, and where it is measured: `penstock simulate replay` judges by it.
 
     >>> stated(Bound("a->b", ("a", "b"), p95_s=1.5), ("out",))
-    {'name': 'a->b', 'operators': ['a', 'b'], 'p95_s': 1.5, 'over_s': 5.0, 'lag': 0, 'sinks': ['out']}
+    {'name': 'a->b', 'operators': ['a', 'b'], 'p95_s': 1.5, 'over_s': 5.0, 'sinks': ['out']}
     """
     limits = {"mean_s": bound.mean_s, "p95_s": bound.p95_s, "p99_s": bound.p99_s}
     return {
@@ -245,7 +250,6 @@ def stated(bound: Bound, sinks: tuple[str, ...]) -> dict[str, Any]:
         "operators": list(bound.operators),
         **{kind: limit for kind, limit in limits.items() if limit is not None},
         "over_s": bound.over_s,
-        "lag": bound.lag,
         **({} if bound.every_s is None else {"every_s": bound.every_s}),
         "sinks": list(sinks),
     }

@@ -26,6 +26,7 @@ class Framer:
         self._stages: dict[tuple[str, ...], frames.PythonStage] = {}
         self._arrival = {read.name: read.arrival for read in flow.reads}
         self._alone = len(flow.reads) == 1
+        self._empty: Any = None
         self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
 
     def frame(
@@ -40,6 +41,14 @@ class Framer:
             frame = self._exchange(frame, stage, entry, rows, rows < FEW_ROWS and stage is first, route)
             frame = self._stage(stage).apply(frame)
         return frame
+
+    def without_rows(self, batch: DataFrame) -> DataFrame:
+        """Return a DataFrame of the same columns that Spark does not know to be empty: its stages run all the same."""
+        if self._empty is None:
+            spark = batch.sparkSession
+            nothing = spark.range(0, 0, 1, 1)._jdf.queryExecution().toRdd()
+            self._empty = spark._jsparkSession.internalCreateDataFrame(nothing, batch._jdf.schema(), False)
+        return DataFrame(self._empty, batch.sparkSession)
 
     def _exchange(
         self, frame: DataFrame, stage: Stage, entry: dict[str, Any], rows: int, few: bool, route: list[int] | None

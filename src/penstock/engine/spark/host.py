@@ -134,6 +134,28 @@ class Host:
             entry = self._log(number, before, offsets)
         self._crash("log", number)
         document = self._document(number, before, entry)
+        reports = self._run(batch, document, before, entry, measured)
+        self._crash("state", number)
+        self.framer.panes |= {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}
+        manifest = self._manifest(before, entry, document, reports)
+        measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
+        while (ticked := self._tick(manifest, entry)) is not None:  # once for each window behind a window, at most
+            manifest = self._close(batch, manifest, ticked, measured)
+        self._crash("output", number)
+        with measured.part("manifest"):
+            self.ledger.finish(number, manifest)
+        self._crash("manifest", number)
+        return manifest
+
+    def _run(
+        self,
+        batch: DataFrame,
+        document: dict[str, Any],
+        before: dict[str, Any],
+        entry: dict[str, Any],
+        measured: Measured,
+    ) -> Reports:
+        """Run the jobs of a batch, wave by wave; what its tasks have written is in the document's taps then."""
         reports: Reports = {}
         rows = self._rows_before()
 
@@ -154,15 +176,34 @@ class Host:
                     for report in reports.get(stage.name, []):
                         for port, written in report["taps"].items():
                             document["taps"].setdefault(port, []).append(written)
-        self._crash("state", number)
-        self._crash("output", number)
-        measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
-        self.framer.panes |= {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}
-        with measured.part("manifest"):
-            manifest = self._manifest(number, before, entry, document, reports)
-            self.ledger.finish(number, manifest)
-        self._crash("manifest", number)
-        return manifest
+        return reports
+
+    def _tick(self, manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the entry of a tick that closes what this batch's rows have passed; None if there is nothing to close.
+
+        A task that has all keys closes them itself. Where there are several, none of them knows how far the others have
+        come, so they run once more, without rows.
+        """
+        watermarks = {name: known.get("watermark") for name, known in manifest["windows"].items()}
+        ripe = False
+        for name in entry.get("at_once", []):
+            reached = in_force(manifest["windows"][name], self._windows[name].spec, entry["cut_us"], idle=False)
+            ripe |= has_passed(self._windows[name], watermarks[name], reached)
+            watermarks[name] = reached
+        return {**entry, "idle": True, "watermarks": watermarks} if ripe and not entry["flush"] else None
+
+    def _close(
+        self, batch: DataFrame, manifest: dict[str, Any], entry: dict[str, Any], measured: Measured
+    ) -> dict[str, Any]:
+        """Run a tick within a batch, as another one that has no rows would; return what both leave together."""
+        document = self._document(manifest["id"], manifest, entry)
+        reports = self._run(self.framer.without_rows(batch), document, manifest, entry, measured)
+        for name, found in reports.items():
+            measured.reports[name] = [*measured.reports.get(name, []), *found]
+        closed = self._manifest(manifest, entry, document, reports)
+        for port, written in manifest["outputs"].items():
+            closed["outputs"][port] = [*written, *closed["outputs"].get(port, [])]
+        return closed
 
     def _log(self, number: int, before: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
         """Log what changes results; a replay gets what was logged, with widths of today."""
@@ -181,6 +222,7 @@ class Host:
             "idle": idle,
             "flush": self.flushing.is_set(),
             "watermarks": watermarks,
+            "at_once": sorted(self.controller.at_once),  # windows that this batch's own rows close
             "widths": widths,
             "lifetime_s": self.decision.lifetime_s,
             "row_cap": self.decision.row_cap,
@@ -207,6 +249,7 @@ class Host:
                     "closed": before["windows"].get(name, {}).get("watermark"),
                     "watermark": watermark,
                     "flush": entry["flush"],
+                    "at_once": self._closes_alone(name, entry),
                 }
                 for name, watermark in entry["watermarks"].items()
             },
@@ -214,6 +257,10 @@ class Host:
             "telemetry": self.telemetry,
             "crash": self.crash.in_task(number) if self.crash else None,
         }
+
+    def _closes_alone(self, name: str, entry: dict[str, Any]) -> bool:
+        """Whether one task has all rows of a window that is closed at once: it knows the watermark, and closes."""
+        return name in entry.get("at_once", []) and entry["widths"][name] == 1
 
     def _route(self, name: str, width: int) -> tuple[int, ...]:
         """Return the task of each key group: as decided, if that fits the width, else by turns."""
@@ -254,7 +301,8 @@ class Host:
         }
         for name in chosen.keys() & self._windows.keys():
             closed = before["windows"].get(name, {}).get("watermark")
-            if self.flushing.is_set() or has_passed(self._windows[name], closed, watermarks[name]):
+            closes = self.flushing.is_set() or has_passed(self._windows[name], closed, watermarks[name])
+            if closes or name in self.controller.at_once:
                 held = sum(segment["rows"] for segment in before["state"].get(name, []))
                 chosen[name] = max(chosen[name], min(GROUPS, -(-held // HELD_ROWS)))
         return widths | chosen
@@ -269,12 +317,7 @@ class Host:
     # -- the end of a batch ----------------------------------------------------------------------
 
     def _manifest(
-        self,
-        number: int,
-        before: dict[str, Any],
-        entry: dict[str, Any],
-        document: dict[str, Any],
-        reports: Reports,
+        self, before: dict[str, Any], entry: dict[str, Any], document: dict[str, Any], reports: Reports
     ) -> dict[str, Any]:
         every = [report for found in reports.values() for report in found]
         state = {name: [Segment(**s) for s in segments] for name, segments in before["state"].items()}
@@ -285,13 +328,15 @@ class Host:
         for name, node in self._windows.items():
             watermark = END_OF_TIME if entry["flush"] and node.time else entry["watermarks"][name]
             seen = [report["seen"][name] for report in every if name in report.get("seen", {})]
-            windows[name] = after(before["windows"].get(name, {}), watermark, seen, node.spec, entry["cut_us"])
+            moves = self._closes_alone(name, entry)
+            windows[name] = after(before["windows"].get(name, {}), watermark, seen, node.spec, entry["cut_us"], moves)
+            watermark = windows[name]["watermark"]
             if watermark is not None and not is_ordered(node.spec):  # drop segments that no open window needs
                 least = needed(node, watermark)
                 for log in (name, f"{name}.panes"):
                     state[log] = [segment for segment in state.get(log, []) if segment.hi >= least]
         return {
-            "id": number,
+            "id": entry["id"],
             "offsets": entry["offsets"],
             "state": {name: [s.to_json() for s in segments] for name, segments in state.items()},
             "windows": windows,

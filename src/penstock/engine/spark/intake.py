@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,14 @@ class Clock:
 
     Spark's rule: rows behind `closed`, the watermark of the batch before, are late; the others join. Then what `closed`
     had not passed and `upto` has is closed or released, rows of this very batch too. `final`: that is everything (a
-    flush, or a batch DataFrame), and nothing is kept.
+    flush, or a batch DataFrame), and nothing is kept. `at_once`: the rows of this batch move `upto` on, as if a batch
+    without rows came after it.
     """
 
     closed: int | None
     upto: int | None
     final: bool
+    at_once: bool = False
 
     @classmethod
     def of(cls, task: TaskRun, operator: str) -> Clock:
@@ -44,7 +46,18 @@ class Clock:
         entry = task.batch["windows"][operator]
         if entry["flush"]:
             return cls(entry["closed"], END_OF_TIME, final=True)
-        return cls(entry["closed"], entry["watermark"], final=False)
+        return cls(entry["closed"], entry["watermark"], final=False, at_once=entry.get("at_once", False))
+
+    def moved(self, latest: int | None, spec: WindowSpec) -> Clock:
+        """Return the clock after rows of this batch up to an event time, where they count at once.
+
+        >>> Clock(5, 8, final=False, at_once=True).moved(20, Time("10 us", lateness="2 us")).upto
+        18
+        """
+        if not self.at_once or latest is None:
+            return self
+        reached = latest - spec.lateness_us
+        return replace(self, upto=reached if self.upto is None else max(self.upto, reached))
 
     def passes(self, spec: Time) -> bool:
         """Whether the end of a window of a fixed grid was passed; if not, none closes and no log need be read.
@@ -144,6 +157,12 @@ def missed(spec: WindowSpec, times: Longs, valid: Bools, closed: int | None) -> 
         return ~valid | (times < closed)
     assert isinstance(spec, Time)
     return ~valid | spec.has_missed(times, closed)
+
+
+def latest_seen(task: TaskRun, operator: str) -> int | None:
+    """Return the greatest event time among the rows that a task has taken in."""
+    latest: int | None = task.extra.get("seen", {}).get(operator, {}).get("max_event")
+    return latest
 
 
 @dataclass(frozen=True)

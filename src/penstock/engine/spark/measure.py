@@ -14,7 +14,7 @@ from penstock.control.decision import Decision
 from penstock.control.histogram import LogHistogram
 from penstock.control.moments import Moments
 from penstock.engine.spark.stages import Plan, Stage
-from penstock.engine.spark.watermarks import completed_at
+from penstock.engine.spark.watermarks import after, completed_at
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 from penstock.observe.record import PARTS, BatchRecord, OperatorStats
@@ -236,14 +236,13 @@ def nearest_window(flow: Flow, port: str) -> op.Window | None:
 
 def _window_latency(node: op.Window, measured: Measured, visible_us: float, cut_us: int) -> tuple[LogHistogram, bool]:
     before = measured.windows_before.get(node.name, {})
-    closed = [
-        report["closed"][node.name]
-        for found in measured.reports.values()
-        for report in found
-        if node.name in report.get("closed", {})
-    ]
+    reports = [report for found in measured.reports.values() for report in found]
+    closed = [report["closed"][node.name] for report in reports if node.name in report.get("closed", {})]
     if not closed:
         return LogHistogram(), False
+    if node.name in measured.entry.get("at_once", []):  # rows of this very batch may have completed them
+        seen = [report["seen"][node.name] for report in reports if node.name in report.get("seen", {})]
+        before = after(before, None, seen, node.spec, cut_us)
     ends, rows = (np.concatenate([np.array(one[part], dtype=np.int64) for one in closed]) for part in (0, 1))
     waited = np.maximum(0.0, visible_us - completed_at(before, node.spec, ends, cut_us)) / 1e6
     return LogHistogram.of(waited, rows), bool(before.get("firsts"))

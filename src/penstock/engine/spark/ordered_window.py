@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.engine.spark.conform import FunctionFailed
 from penstock.engine.spark.heads import gather
-from penstock.engine.spark.intake import Clock, Intake
+from penstock.engine.spark.intake import Clock, Intake, latest_seen
 from penstock.engine.spark.keyed import Keys, KeyStore, keys_of
 from penstock.engine.spark.logs import RowLog
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
@@ -50,6 +50,7 @@ class OrderedHead:
         before = time.perf_counter()
         clock = Clock.of(task, operator)
         fresh = self.intake.take(table, clock.closed, task, counters)
+        clock = clock.moved(latest_seen(task, operator), self.spec)
         rows = fresh if self.intake.time is None else self._release(fresh, clock, task, counters)
         result = self._advance(rows, task, counters) if rows is not None and rows.num_rows else None
         spent = time.perf_counter() - before

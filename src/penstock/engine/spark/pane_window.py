@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.engine.spark.conform import conform
 from penstock.engine.spark.heads import gather
-from penstock.engine.spark.intake import Clock
+from penstock.engine.spark.intake import Clock, latest_seen
 from penstock.engine.spark.logs import RowLog
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import DETAILS, details_of
@@ -41,6 +41,7 @@ class PaneHead:
         before = time.perf_counter()
         clock = Clock.of(task, self.operator)
         fresh = self._fresh(table, clock.closed, task, counters)
+        clock = clock.moved(latest_seen(task, self.operator), self.spec)
         results = self._close(fresh, clock, task)
         if task.folder is not None:
             self._keep(fresh, clock, task, counters)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.engine.spark.conform import FunctionFailed, user_trace
 from penstock.engine.spark.heads import gather
-from penstock.engine.spark.intake import Clock, Intake
+from penstock.engine.spark.intake import Clock, Intake, latest_seen
 from penstock.engine.spark.keyed import KeyStore, keys_of
 from penstock.engine.spark.logs import RowLog
 from penstock.engine.spark.ordered_window import CONTENT, OrderedHead, as_lists
@@ -93,6 +93,7 @@ class PanedTimeHead:
         before = time.perf_counter()
         clock = Clock.of(task, operator)
         fresh = self.intake.take(table, clock.closed, task, counters)
+        clock = clock.moved(latest_seen(task, operator), self.spec)
         results = self._run(fresh, clock, task, counters)
         spent = time.perf_counter() - before
         counters.busy += spent

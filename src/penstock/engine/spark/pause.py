@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.control.decision import MOST_AHEAD, Decision
-from penstock.control.models.batch_service import ahead_s
+from penstock.control.decision import Decision
+from penstock.control.models.batch_service import worth_waiting_s
 from penstock.engine.spark.controller import Controller, slide_s
 from penstock.engine.spark.measure import arrived_by
 from penstock.engine.spark.watermarks import awaits_a_cut
@@ -37,10 +37,10 @@ class Pause:
 
     def wait(self, decision: Decision, begun_s: float, offsets: list[Any], entries: Entries) -> None:
         """Wait for the lifetime of the batch that was begun at a moment and read up to these offsets."""
-        end, within_s = begun_s + decision.lifetime_s, ahead_s(time.monotonic() - begun_s, decision.lifetime_s)
+        end, work_s = begun_s + decision.lifetime_s, time.monotonic() - begun_s
         look_s = LOOK_S if decision.cut_rows or decision.at_ends else SELDOM_S
         while not self.hurry.is_set():
-            left, held = end - time.monotonic(), self._window_ends(decision, entries, within_s)
+            left, held = end - time.monotonic(), self._window_ends(decision, entries, work_s)
             if left <= 0 and not held:
                 break
             if self._window_ends(decision, entries):
@@ -59,17 +59,17 @@ class Pause:
         arrived = arrived_by(self.flow, offsets, int(time.time() * 1e6))
         return arrived is not None and arrived - sum(offset["row"] for offset in offsets) >= decision.cut_rows
 
-    def _window_ends(self, decision: Decision, entries: Entries, within_s: float = 0.0) -> bool:
+    def _window_ends(self, decision: Decision, entries: Entries, work_s: float = 0.0) -> bool:
         """Whether the next batch is cut before its time for the sake of a window that a latency counts on.
 
-        Or, asked `within_s` ahead, after its time: one that is still at work when a window ends makes it wait.
+        Or, given how long a batch works, after its time: one that is still at work when a window ends makes it wait.
         """
         if not decision.at_ends:
             return False
-        at_us = int((time.time() + within_s) * 1e6)
+        now = time.time()
         for name in self.controller.awaited & entries.keys():
-            if decision.lifetime_s == 0.0 and within_s > MOST_AHEAD * (slide_s(self.windows[name]) or 0.0):
-                continue  # in a hurry, and the wait would take much of the time
+            every_s = slide_s(self.windows[name]) or 0.0
+            at_us = int((now + worth_waiting_s(work_s, decision.lifetime_s, every_s)) * 1e6)
             # Where a batch was cut for it and its clock did not move, its rows stay behind: it is not cut for anew.
             moves = self._cut_for.get(name) != _clock(entries[name])
             if awaits_a_cut(self.windows[name], entries[name], at_us, goes_on=moves):

@@ -83,15 +83,23 @@ def awaits_a_cut(node: op.Window, entry: dict[str, Any], now_us: int, goes_on: b
 
 
 def after(
-    before: dict[str, Any], watermark: int | None, seen: list[dict[str, Any]], spec: WindowSpec, cut_us: int
+    before: dict[str, Any],
+    watermark: int | None,
+    seen: list[dict[str, Any]],
+    spec: WindowSpec,
+    cut_us: int,
+    moves: bool = False,
 ) -> dict[str, Any]:
     """Return the operator's entry in the manifest of a batch from what its tasks saw.
 
+    `watermark` is what was closed up to; where it `moves`, the batch's own rows were counted, too.
     `firsts` keeps, per pane not yet passed, the earliest arrival of a row in it: the row that will
     complete a window is the first whose event time reaches the window's end plus lateness.
     """
     events = [entry["max_event"] for entry in seen if entry.get("max_event") is not None]
     latest = max([*events, *([before["max_event"]] if before.get("max_event") is not None else [])], default=None)
+    if moves and latest is not None:
+        watermark = max(latest - spec.lateness_us, latest - spec.lateness_us if watermark is None else watermark)
     firsts: dict[int, int] = dict(before.get("firsts", []))
     for entry in seen:
         for pane, arrival in zip(*entry.get("first", [[], []]), strict=True):
