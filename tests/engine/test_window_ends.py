@@ -1,4 +1,4 @@
-"""Batches are cut when windows end, and again to close them, however long their lifetime is."""
+"""Batches are cut when windows end, however long their lifetime is; those that a latency counts on close at once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
@@ -15,7 +16,7 @@ from penstock.engine.spark.controller import slide_s
 from penstock.engine.spark.job import Job
 from penstock.flow import operators as op
 from penstock.observe.record import BatchRecord
-from tests.engine.tools import rows
+from tests.engine.tools import rows, stream
 
 RATE = 200
 
@@ -107,7 +108,34 @@ def test_windows_that_no_latency_counts_on_cut_nothing(spark: SparkSession, tmp_
     assert job.host.controller.awaited == {"bars"}
     closing = [n for n, record in enumerate(records) if record.latency["out"].count > 0]
     assert len(closing) >= 3, "each but the first is cut before its time"
-    assert closing[2] - closing[1] == 2, "two batches a slide of `bars`, however often `often` ends"
+    assert closing[2] - closing[1] == 1, "a batch a slide of `bars`, which it closes, however often `often` ends"
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_windows_behind_windows_close_in_the_batch_whose_rows_complete_them(
+    spark: SparkSession, tmp_path: Path, width: int
+) -> None:
+    """A row a millisecond, batches of 1500 of them::
+
+    rows       |--- 1.499 ---|--- 2.999 ---|---- 4.499 ----|--- 5.999 ---|
+    seconds     0..1          1..2          2..3, 3..4      4..5             each is closed by a row after its end
+    pairs                                   0..2            2..4             ... and here by a second after it
+    """
+    flow = ps.Flow("twice")
+    read = flow.read(stream(spark, 6000, per_batch=1500, keys=20), time="scheduled")
+    seconds = read.window(ps.Time("1 s"), key="k", replicas=width, name="seconds").aggregate(n=ps.count())
+    pairs = seconds.window(ps.Time("2 s"), key="k", replicas=width, name="pairs").aggregate(n=ps.sum("n"))
+    seconds.write("memory", name="ones")
+    pairs.write("memory", name="twos")
+    flow.require(ps.Latency(read, pairs, mean="1 h"))
+    records: list[BatchRecord] = []
+    job = flow.start(spark, str(tmp_path / "ckpt"), ps.Static(), available_now=True)
+    job.on_batch(records.append)
+    assert job.await_end(120)
+    job.stop()
+    assert [record.rows_out for record in records] == [20, 20, 60, 40]
+    assert [sum(job.memory(name).column("n").to_pylist()) for name in ("ones", "twos")] == [5000, 4000]
+    assert all(record.latency["ones"].count for record in records), "rows of the same batch say when it was complete"
 
 
 def test_a_window_whose_rows_stay_away_does_not_hurry_the_others(spark: SparkSession, tmp_path: Path) -> None:

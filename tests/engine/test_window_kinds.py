@@ -180,25 +180,30 @@ NATIVE = {"native": ps.Time("37 us", slide="10 us", lateness="3 us")}
 ON_A_STREAM = {name: spec for name, spec in TIMED.items() if name not in ("gaps", "partial", "sparse")}
 
 
-def test_every_kind_with_crashes(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_every_kind_with_crashes(spark: SparkSession, tmp_path: Path, at_once: bool) -> None:
+    """Where a latency is required, windows close as if a batch without rows came after each: Spark's own rule, too."""
     batches = by_time(make_batches(7, disorder=70, count=1 + len(POINTS), most=24))
     # Once before and once after what a batch did counts; tests/engine/test_exactly_once.py has every point.
     points = ["state", "manifest"]
     crash = CrashPlan(dict(enumerate(points, start=1)))
     flow = ps.Flow("kinds")
     rows = flow.read(read(spark, write(batches, tmp_path / "in")), time="ts")
+    results: dict[str, ps.Stream] = {}
     for name, spec in ON_A_STREAM.items():
-        windows = rows.window(spec, key=("case", "k"), name=name).apply(ids, IDS)
-        windows.write("memory", name=f"to_{name}")
+        windows = results[name] = rows.window(spec, key=("case", "k"), name=name).apply(ids, IDS)
         windows.late.write("memory", name=f"late_{name}")
     for name, spec in PANED.items():
-        windows = rows.window(spec, key=("case", "k"), name=name)
-        windows.apply(pane=pane_ids, combine=join_ids, schema=IDS).write("memory", name=f"to_{name}")
+        paned = rows.window(spec, key=("case", "k"), name=name)
+        results[name] = paned.apply(pane=pane_ids, combine=join_ids, schema=IDS)
     for name, spec in (LIFTED | NATIVE).items():
         named = {"total": ps.sum("i"), "n": ps.count()} | ({"product": PRODUCT} if name in LIFTED else {})
-        windows = rows.window(spec, key=("case", "k"), name=name).aggregate(**named)
-        windows.write("memory", name=f"to_{name}")
+        windows = results[name] = rows.window(spec, key=("case", "k"), name=name).aggregate(**named)
         windows.late.write("memory", name=f"late_{name}")
+    for name, windows in results.items():
+        windows.write("memory", name=f"to_{name}")
+        if at_once:
+            flow.require(ps.Latency(rows, windows, mean="1 h"))
     paths = {"native": "pane farming", "lifted": "pane farming in Python", "sliding": "key partitioning"}
     for name, path in paths.items():
         assert f"  {name} [window, 1..64 replicas, key case, k, {path}, Time(" in flow.explain()
@@ -206,7 +211,10 @@ def test_every_kind_with_crashes(spark: SparkSession, tmp_path: Path) -> None:
     assert job.await_end(600)
     job.stop(flush=True)
     assert crash.left == {} and len(job.faults) == len(points), "every point was reached"
+    assert job.host.controller.at_once == (results.keys() if at_once else set())
     nulls = sum(row["ts"] is None for batch in batches for row in batch)
+    if at_once:
+        batches = [each for batch in batches for each in (batch, [])]
     for name, spec in (ON_A_STREAM | PANED | LIFTED | NATIVE).items():
         want, late = expected(spec, batches, True, flush=True)
         assert len(want) > 50, name
