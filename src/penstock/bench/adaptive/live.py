@@ -90,20 +90,19 @@ def run(
     *,
     load: Schedule | None = None,
     seconds: float | None = None,
-    requires: bool = True,
     build: Build | None = None,
     keep: Path | None = None,
 ) -> Outcome:
     """Run a policy (an object, a name, or None for the default) and measure it.
 
-    `load`, `seconds` and `build` take the place of the scenario's own; without `requires` it is judged all the same.
+    `load`, `seconds` and `build` take the place of the scenario's own. What is required is so of every policy, also of one
+    that does not look at it: windows that a latency counts on close a batch sooner.
     `keep` is a folder for the run's telemetry, laid out like a checkpoint: `penstock report` and `simulate replay`
     read it.
     """
     built = (build or scenario.build)(spark, load or scenario.load)
     lasts = seconds or scenario.seconds
-    if requires:
-        state_requirements(built, scenario, bound_s)
+    state_requirements(built, scenario, bound_s)
     records: list[BatchRecord] = []
     with tempfile.TemporaryDirectory() as checkpoint:
         job = built.flow.start(spark, checkpoint=checkpoint, policy=policy)
@@ -116,7 +115,7 @@ def run(
             job.on_batch(records.append)
             hold_until(SETTLE_S)
             before = cpu_seconds()
-            if built.target is not None and requires and built.target.until_s < lasts:
+            if built.target is not None and built.target.until_s < lasts:
                 hold_until(built.target.until_s)
                 job.require(built.target.none())
             hold_until(lasts)
@@ -149,8 +148,7 @@ def run(
         return kept_spans(built, scenario, bound_s, seen_within(found, start, end), start, steps)[0]
 
     judge_promises(outcome, built, scenario, bound_s, judged, start, steps)
-    if requires:
-        outcome.more["replayed"] = replayed_share(records, "static" if isinstance(policy, Fixed) else policy, spans)
+    outcome.more["replayed"] = replayed_share(records, "static" if isinstance(policy, Fixed) else policy, spans)
     return outcome
 
 

@@ -128,7 +128,7 @@ def measured(
         say(f"{scenario.name}: warm-up")  # at the peak, too: else the first run pays for compiling its code
         widest = Fixed(built.operator, scenario.widths[-1], 0.0)
         for pair, load in ((widest, ps.sources.constant(scenario.peak)), (Fixed("", 1, 0.0), low)):
-            run(spark, scenario, pair, 1.0, load=load, seconds=WARM_UP_S, requires=False)
+            run(spark, scenario, pair, 1.0, load=load, seconds=WARM_UP_S)
     fixed = results.piece(f"{scenario.name}/F", lambda: fixed_cost(spark, scenario))
     bound = TIMES_F[scenario.statistic] * fixed
     asked = f"{built.target.per_s:g} rows/s" if built.target else f"bound {bound * 1e3:.0f} ms ({scenario.statistic})"
@@ -212,7 +212,6 @@ def static_pair(spark: SparkSession, scenario: Scenario, bound: float, say: Say)
                 bound,
                 load=ps.sources.constant(scenario.peak),
                 seconds=scenario.probe_s,
-                requires=False,
                 build=scenario.build_peak,
             )
             holds = len(found.spans.fulfilled) > 0 and all(found.spans.fulfilled)

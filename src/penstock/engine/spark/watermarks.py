@@ -1,6 +1,7 @@
 """The clock of a window operator from batch to batch: plain values in, plain values out.
 
-Spark's rule: the watermark of a batch comes from the batches before it, greatest event time minus lateness.
+Spark's rule: the watermark of a batch comes from the batches before it, greatest event time minus lateness. Windows that
+a latency counts on are closed at once: their own batch's rows count, too, as if a batch without rows came after each.
 While a stream is idle, its event time goes on at the pace of the wall clock, so that its windows close.
 """
 
@@ -99,7 +100,8 @@ def after(
     events = [entry["max_event"] for entry in seen if entry.get("max_event") is not None]
     latest = max([*events, *([before["max_event"]] if before.get("max_event") is not None else [])], default=None)
     if moves and latest is not None:
-        watermark = max(latest - spec.lateness_us, latest - spec.lateness_us if watermark is None else watermark)
+        reached = latest - spec.lateness_us
+        watermark = reached if watermark is None else max(watermark, reached)
     firsts: dict[int, int] = dict(before.get("firsts", []))
     for entry in seen:
         for pane, arrival in zip(*entry.get("first", [[], []]), strict=True):
