@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock import sources
+from penstock.control.decision import Decision
 from penstock.engine.spark import framer, frames, host, map_side
+from penstock.engine.spark.kept_plan import KeptPlan
 from penstock.observe.record import BatchRecord
 from penstock.windows.aggregates import bind
 from penstock.windows.oracle import Oracle
 from tests.engine.test_chaining import same
-from tests.engine.tools import START_US, Changing, stream
+from tests.engine.tools import START_US, Changing, static, stream
 
 SECOND = 1_000_000
 
@@ -87,6 +90,54 @@ def test_stream_equals_oracle(spark: SparkSession, tmp_path: Path, monkeypatch: 
     given = rows_of(spark, total)
     for name, spec in SPECS.items():
         check(job.memory(f"to_{name}").to_pylist(), spec, given, per_batch)
+
+
+class Alternating:
+    """One width and the other, the keys' tasks as they are by default."""
+
+    def decide(self, observed: Any, current: Decision) -> Decision:
+        return replace(current, widths={name: 3 - width for name, width in current.widths.items()})
+
+
+def test_a_plan_is_kept_for_each_width_and_gives_what_planning_anew_gives(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(framer, "MANY_PANES", 10)
+    monkeypatch.setattr(framer, "FEW_ROWS", 1)
+    over: list[Any] = []
+    original = KeptPlan.over
+
+    def noted(self: KeptPlan, batch: Any) -> Any:
+        over.append(original(self, batch))
+        return over[-1]
+
+    monkeypatch.setattr(KeptPlan, "over", noted)
+    named = {"total": ps.sum("v"), "high": ps.max("v"), "n": ps.count(), "avg": ps.mean("v")}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, frame in (("stream", stream(spark, 4000, per_batch=500)), ("batch", static(spark, 4000))):
+        flow = ps.Flow("kept")
+        window = flow.read(frame, time="scheduled").window(
+            ps.Time("100 ms", slide="20 ms"), key="k", replicas=ps.elastic(1, 2), name="bars"
+        )
+        bars = window.aggregate(**named)
+        if name == "batch":
+            found[name] = bars.to_df().toArrow().to_pylist()
+            continue
+        bars.write("memory", name="out")
+        job = flow.start(spark, str(tmp_path), Alternating(), available_now=True)
+        assert job.await_end(120)
+        job.stop(flush=True)
+        found[name] = job.memory("out").to_pylist()
+    key = lambda row: (row["k"], row["window"]["start"])  # noqa: E731
+    assert len(found["stream"]) > 1000
+    assert sorted(found["stream"], key=key) == sorted(found["batch"], key=key)
+    assert sum(planned is not None for planned in over) >= 6, "all but the first batch of either width"
+
+
+def test_a_plan_that_does_not_begin_with_a_batch_is_not_kept(spark: SparkSession) -> None:
+    numbers = spark.range(10)
+    plan = numbers._jdf.queryExecution().executedPlan()
+    assert KeptPlan.of(numbers, plan, numbers.selectExpr("id + 1"), {}) is None
 
 
 @pytest.mark.parametrize("replicas", [2, 1])

@@ -95,10 +95,9 @@ def run(
 ) -> Outcome:
     """Run a policy (an object, a name, or None for the default) and measure it.
 
-    `load`, `seconds` and `build` take the place of the scenario's own. What is required is so of every policy, also of one
-    that does not look at it: windows that a latency counts on close a batch sooner.
-    `keep` is a folder for the run's telemetry, laid out like a checkpoint: `penstock report` and `simulate replay`
-    read it.
+    `load`, `seconds` and `build` take the place of the scenario's own. What is required is so of every policy, also of
+    one that does not look at it: windows that a latency counts on close a batch sooner. `keep` is a folder for the
+    run's telemetry, laid out like a checkpoint: `penstock report` and `simulate replay` read it.
     """
     built = (build or scenario.build)(spark, load or scenario.load)
     lasts = seconds or scenario.seconds

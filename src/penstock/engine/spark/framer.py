@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.spark import frames
+from penstock.engine.spark.kept_plan import KeptPlan, Planned
+from penstock.engine.spark.map_side import ONE_MAP
 from penstock.engine.spark.program import INDEX_BITS, REPORT_SCHEMA
 from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.stages import JobPlan, Plan, Stage, owner_of
@@ -15,6 +17,7 @@ from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
+MANY_PLANS = 16
 MANY_PANES = 32768  # pane rows of a batch from which the map side alone is cheaper
 
 
@@ -27,20 +30,48 @@ class Framer:
         self._arrival = {read.name: read.arrival for read in flow.reads}
         self._alone = len(flow.reads) == 1
         self._empty: Any = None
+        self._plans: dict[tuple[Any, ...] | None, KeptPlan] = {}
         self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
 
     def frame(
         self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, rows: int
-    ) -> DataFrame:
+    ) -> DataFrame | Planned:
         """Return the DataFrame of a job, whose rows are its tasks' reports; `rows` is a guess at how many it reads."""
         first = job.stages[0]
+        place = self._place(job, batch, document, entry)
+        kept = self._plans.get(place) if rows >= FEW_ROWS and self._many_panes(first) else None
+        if kept is not None and (planned := kept.over(batch)) is not None:
+            return planned
         frame = self._native(batch, first.root, document, first)
         for stage in job.stages:
             # Only native rows may be gathered without an exchange: behind a stage that would undo its width.
             route = document["routes"].get(stage.name)
-            frame = self._exchange(frame, stage, entry, rows, rows < FEW_ROWS and stage is first, route)
-            frame = self._stage(stage).apply(frame)
+            exchanged = self._exchange(frame, stage, entry, rows, rows < FEW_ROWS and stage is first, route)
+            frame = self._stage(stage).apply(exchanged)
+        half = getattr(exchanged, "_penstock_half", None)
+        if place is not None and half is not None and (plan := KeptPlan.of(batch, half, frame, ONE_MAP)) is not None:
+            if len(self._plans) >= MANY_PLANS:  # routes come and go
+                self._plans.clear()
+            self._plans[place] = plan
         return frame
+
+    def _place(
+        self, job: JobPlan, batch: DataFrame, document: dict[str, Any], entry: dict[str, Any]
+    ) -> tuple[Any, ...] | None:
+        """Return what the plan of a window right behind its source depends on; None for other jobs."""
+        stage = job.stages[0]
+        node = stage.head
+        if len(job.stages) > 1 or not self._alone or not isinstance(node, op.Window) or node.path != "native":
+            return None
+        if not isinstance(self.flow.operators[op.owner(stage.root)], op.Read):
+            return None
+        route, shape = document["routes"].get(stage.name), batch._jdf.schema().catalogString()
+        return stage.name, entry["widths"][node.name], tuple(route or ()), shape, *(step.name for step in stage.steps)
+
+    def _many_panes(self, stage: Stage) -> bool:
+        """Whether the last batch had many panes. Of the first nothing is known, and the map side may save much."""
+        panes = self.panes.get(stage.name)
+        return panes is None or panes > MANY_PANES
 
     def without_rows(self, batch: DataFrame) -> DataFrame:
         """Return a DataFrame of the same columns that Spark does not know to be empty: its stages run all the same."""
@@ -63,10 +94,7 @@ class Framer:
         if isinstance(node, op.Stateful) or node.path != "native":
             columns = self.programs.columns_of(node, stage.root)
             return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few, route=route)
-        # Of the first batch nothing is known: without cause the map side costs 30 ms, in need of it saves more.
-        panes = self.panes.get(node.name)
-        many = panes is None or panes > MANY_PANES
-        arrival = self.arrival_of(stage)
+        arrival, many = self.arrival_of(stage), self._many_panes(stage)
         return frames.pane_exchange(frame, node, width, arrival=arrival, few=few, many_panes=many, route=route)
 
     def arrival_of(self, stage: Stage) -> str | None:

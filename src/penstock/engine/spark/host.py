@@ -16,6 +16,7 @@ from penstock.engine.spark.controller import Controller
 from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.framer import FEW_ROWS, Framer
 from penstock.engine.spark.frames import plain_route
+from penstock.engine.spark.kept_plan import Planned
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.measure import Measured, arrived_by, batch_record
 from penstock.engine.spark.offsets import OffsetLog, Offsets
@@ -159,7 +160,7 @@ class Host:
         reports: Reports = {}
         rows = self._rows_before()
 
-        def frame_of(job: JobPlan) -> DataFrame:
+        def frame_of(job: JobPlan) -> DataFrame | Planned:
             with measured.part("plan"):
                 return self.framer.frame(batch, job, document, entry, rows=rows)
 

@@ -26,8 +26,8 @@ ABOVE = ("HashAggregate", "Project", "WholeStageCodegen", "InputAdapter")  # wha
 _plain: dict[tuple[str, ...], bool] = {}  # by the grouped columns and measures
 
 
-def map_side(grouped: DataFrame, columns: list[str], measures: Sequence[str]) -> DataFrame | None:
-    """Return the map side of `groupBy(...).agg(...)` under these column names; None where it cannot be had.
+def map_side(grouped: DataFrame, columns: list[str], measures: Sequence[str]) -> tuple[DataFrame, Any] | None:
+    """Return the map side of `groupBy(...).agg(...)` under these column names, and its plan; None if it cannot be had.
 
     `columns` are the names of the grouping columns and of the `measures` (SQL texts), in the order of their statement.
     """
@@ -50,7 +50,7 @@ def map_side(grouped: DataFrame, columns: list[str], measures: Sequence[str]) ->
         rows = half.execute()
     if rows.getNumPartitions() > MOST_PARTITIONS:
         return None
-    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark), half
 
 
 def _is_plain(node: Any, aggregates: int) -> bool:

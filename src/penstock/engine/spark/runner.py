@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import inheritable_thread_target
 
 from penstock.engine.spark.files import Folder
+from penstock.engine.spark.kept_plan import Planned
 from penstock.engine.spark.program import BATCH_PROPERTY
 from penstock.engine.spark.reports import unpacked
 from penstock.engine.spark.stages import JobPlan
@@ -33,7 +34,7 @@ class Runner:
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="penstock-job")
 
     def begin(
-        self, jobs: list[JobPlan], frame_of: Callable[[JobPlan], DataFrame], document: dict[str, Any]
+        self, jobs: list[JobPlan], frame_of: Callable[[JobPlan], DataFrame | Planned], document: dict[str, Any]
     ) -> Callable[[], Reports]:
         """Begin jobs that need nothing of each other; the result waits for them and gives their reports by stage.
 
@@ -77,17 +78,16 @@ class Runner:
         self.spark.sparkContext.cancelJobsWithTag(_tag(document))
         wait(begun)
 
-    def _run_tagged(self, job: JobPlan, frame: DataFrame, text: str, document: dict[str, Any]) -> Reports:
+    def _run_tagged(self, job: JobPlan, frame: DataFrame | Planned, text: str, document: dict[str, Any]) -> Reports:
         """The same in a thread of its own, so that it can be cancelled; the tag goes with the thread's next job."""
         self.spark.sparkContext.addJobTag(_tag(document))
         return self._run(job, frame, text, document)
 
-    def _run(self, job: JobPlan, frame: DataFrame, text: str, document: dict[str, Any]) -> Reports:
+    def _run(self, job: JobPlan, frame: DataFrame | Planned, text: str, document: dict[str, Any]) -> Reports:
         context = self.spark.sparkContext
         context.setLocalProperty(BATCH_PROPERTY, text)
         try:
-            rows = frame._jdf.collectAsList()
-            found = list(unpacked(rows.get(i).getString(0) for i in range(rows.size())))
+            found = list(unpacked(frame.texts() if isinstance(frame, Planned) else _texts(frame)))
         finally:
             context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]
         reports = {job.last.name: sorted(found, key=lambda report: report["partition"])}
@@ -115,6 +115,12 @@ class Runner:
         for (stage, _), report in sorted(best.items()):
             found[stage].append(report)
         return found
+
+
+def _texts(frame: DataFrame) -> list[str]:
+    """The texts in the one column of a DataFrame."""
+    rows = frame._jdf.collectAsList()
+    return [rows.get(i).getString(0) for i in range(rows.size())]
 
 
 def _tag(document: dict[str, Any]) -> str:

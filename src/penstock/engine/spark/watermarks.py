@@ -1,7 +1,7 @@
 """The clock of a window operator from batch to batch: plain values in, plain values out.
 
-Spark's rule: the watermark of a batch comes from the batches before it, greatest event time minus lateness. Windows that
-a latency counts on are closed at once: their own batch's rows count, too, as if a batch without rows came after each.
+Spark's rule: the watermark of a batch comes from the batches before it, greatest event time minus lateness. Windows
+that a latency counts on are closed at once: their own batch's rows count, too, as if a batch without rows followed.
 While a stream is idle, its event time goes on at the pace of the wall clock, so that its windows close.
 """
 
