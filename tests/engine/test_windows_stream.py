@@ -136,8 +136,7 @@ def test_a_plan_is_kept_for_each_width_and_gives_what_planning_anew_gives(
 
 def test_a_plan_that_does_not_begin_with_a_batch_is_not_kept(spark: SparkSession) -> None:
     numbers = spark.range(10)
-    plan = numbers._jdf.queryExecution().executedPlan()
-    assert KeptPlan.of(numbers, plan, numbers.selectExpr("id + 1"), {}) is None
+    assert KeptPlan.of(numbers, numbers.selectExpr("id + 1")) is None
 
 
 @pytest.mark.parametrize("replicas", [2, 1])

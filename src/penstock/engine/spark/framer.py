@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from penstock.engine.spark import frames
 from penstock.engine.spark.kept_plan import KeptPlan, Planned
-from penstock.engine.spark.map_side import ONE_MAP
 from penstock.engine.spark.program import INDEX_BITS, REPORT_SCHEMA
 from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.stages import JobPlan, Plan, Stage, owner_of
@@ -17,7 +16,7 @@ from penstock.flow import operators as op
 from penstock.flow.flow import Flow
 
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
-MANY_PLANS = 16
+MANY_PLANS = 64
 MANY_PANES = 32768  # pane rows of a batch from which the map side alone is cheaper
 
 
@@ -38,8 +37,8 @@ class Framer:
     ) -> DataFrame | Planned:
         """Return the DataFrame of a job, whose rows are its tasks' reports; `rows` is a guess at how many it reads."""
         first = job.stages[0]
-        place = self._place(job, batch, document, entry)
-        kept = self._plans.get(place) if rows >= FEW_ROWS and self._many_panes(first) else None
+        place = self._place(job, batch, document, entry, rows)
+        kept = self._plans.get(place)
         if kept is not None and (planned := kept.over(batch)) is not None:
             return planned
         frame = self._native(batch, first.root, document, first)
@@ -49,24 +48,30 @@ class Framer:
             exchanged = self._exchange(frame, stage, entry, rows, rows < FEW_ROWS and stage is first, route)
             frame = self._stage(stage).apply(exchanged)
         half = getattr(exchanged, "_penstock_half", None)
-        if place is not None and half is not None and (plan := KeptPlan.of(batch, half, frame, ONE_MAP)) is not None:
+        if place is not None and (plan := KeptPlan.of(batch, frame, half)) is not None:
             if len(self._plans) >= MANY_PLANS:  # routes come and go
                 self._plans.clear()
             self._plans[place] = plan
         return frame
 
     def _place(
-        self, job: JobPlan, batch: DataFrame, document: dict[str, Any], entry: dict[str, Any]
+        self, job: JobPlan, batch: DataFrame, document: dict[str, Any], entry: dict[str, Any], rows: int
     ) -> tuple[Any, ...] | None:
-        """Return what the plan of a window right behind its source depends on; None for other jobs."""
-        stage = job.stages[0]
-        node = stage.head
-        if len(job.stages) > 1 or not self._alone or not isinstance(node, op.Window) or node.path != "native":
+        """Return all that the plan of a job depends on; None where more does: a user's steps, taps, several sources.
+
+        That is: the source's columns, whether few rows need no exchange, and of each stage its steps, tasks and routes.
+        """
+        if not self._alone or not isinstance(self.flow.operators[op.owner(job.stages[0].root)], op.Read):
             return None
-        if not isinstance(self.flow.operators[op.owner(stage.root)], op.Read):
-            return None
-        route, shape = document["routes"].get(stage.name), batch._jdf.schema().catalogString()
-        return stage.name, entry["widths"][node.name], tuple(route or ()), shape, *(step.name for step in stage.steps)
+        place: list[Any] = [batch._jdf.schema().catalogString(), rows < FEW_ROWS]
+        for stage in job.stages:
+            node, tasks = stage.head, 0
+            if node is not None:
+                width = entry["widths"][node.name]
+                tasks = frames.farm_tasks(node, width, rows) if isinstance(node, op.Map) else width
+            panes = isinstance(node, op.Window) and self._many_panes(stage)
+            place += [*self._steps(stage), tasks, panes, *document["routes"].get(stage.name, ())]
+        return tuple(place)
 
     def _many_panes(self, stage: Stage) -> bool:
         """Whether the last batch had many panes. Of the first nothing is known, and the map side may save much."""
@@ -132,9 +137,7 @@ class Framer:
         return self._stages[key].apply(spark.range(0, files, 1, files).select(F.col("id")))
 
     def _stage(self, stage: Stage) -> frames.PythonStage:
-        # What a stage does depends on what is chained to it; stages of a former plan may come back.
-        feeds = stage.feeds.name if stage.feeds is not None else ""
-        key = ("stage", stage.name, feeds, *(step.name for step in stage.steps))
+        key = ("stage", *self._steps(stage))
         if key not in self._stages:
             source = self._source_of(stage)
             program = self.programs.build(stage, source, self.arrival_of(stage))
@@ -143,6 +146,10 @@ class Framer:
             )
             self._stages[key] = frames.PythonStage(program, schema)
         return self._stages[key]
+
+    def _steps(self, stage: Stage) -> tuple[str, ...]:
+        """What a stage does depends on what is chained to it; stages of a former plan may come back."""
+        return stage.name, stage.feeds.name if stage.feeds is not None else "", *(step.name for step in stage.steps)
 
     def _source_of(self, stage: Stage) -> tuple[str, str] | None:
         """Return (source, arrival column) if the stage reads native rows that still carry the arrival time."""

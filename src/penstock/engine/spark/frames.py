@@ -269,9 +269,9 @@ def pane_exchange(
     if many_panes and not alone:
         half = map_side(grouped(frame, [*keys, pane], named), [*node.key, PANE, *measures], named)
         if half is not None:  # the pane need not cross over: the greatest event time in it says which it is
-            sent = selected(half[0], *keys, *(quoted(name) for name in measures), hashed)
+            sent = selected(half.frame, *keys, *(quoted(name) for name in measures), hashed)
             spread = sent.repartitionById(width, sql(route_text(width, route)))
-            spread._penstock_half = half[1]  # type: ignore[attr-defined]
+            spread._penstock_half = half  # type: ignore[attr-defined]
             return spread
     panes = grouped(frame, [*keys, pane], [hashed, *named])
     return panes if alone else panes.repartitionById(width, sql(route_text(width, route)))

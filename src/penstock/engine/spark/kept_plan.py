@@ -1,62 +1,91 @@
 """A physical plan that is kept from batch to batch: only the rows at its leaf change.
 
-What Spark does for a DataFrame of ours is the same in every batch: analyse, optimise, plan, 35-45 ms for a window of
-many panes, which takes several steps. A batch's rows come as an RDD, and all that stands on it is a chain of steps with
-one child each. So the chain of one batch is copied for the next, from the leaf up, with the new rows as its leaf.
+What Spark does for a DataFrame of ours is the same in every batch: analyse, optimise, plan. That takes 10-15 ms, and
+35-45 ms for a window of many panes, which takes several steps. A batch's rows come as an RDD, and all that stands on
+it is a chain of steps with one child each. So the chain of one batch is copied for the next, from the leaf up, with the
+new rows as its leaf.
 
-The map side of the aggregate (`map_side`) and the exchange behind it are two plans there, for the first is taken out of
-another one. Here they become one: what the second reads is what the first puts out, under other names.
+The map side of a window's aggregate (`map_side`) and the exchange behind it are two plans at first, for the one is
+taken out of another plan. Here they become one: what the second reads is what the first puts out, under other names.
 
 A physical plan is no public interface; where one does not look as expected nothing is kept, and every batch planned.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.column import _to_seq
 
-from penstock.engine.spark.map_side import MOST_PARTITIONS
-from penstock.engine.spark.session import settings
+from penstock.engine.spark.map_side import MOST_PARTITIONS, Half, compiled
 
-_MOST_STEPS = 12  # of a plan that is kept: each costs a call
+_TOGETHER, _ANYHOW = "SinglePartition$", "UnknownPartitioning"  # how Spark says that rows lie
+_MOST_STEPS = 20  # of a plan that is kept: each costs a call
 
 
 class KeptPlan:
-    """The plan of a DataFrame over a batch's rows, to be run over those of other batches."""
+    """The plan of a DataFrame over a batch's rows, to be run over those of other batches.
 
-    def __init__(self, spark: SparkSession, steps: list[Any], leaf: Any, conf: dict[str, str]) -> None:
-        self.spark, self.conf = spark, conf
-        self._steps = steps  # from the one above the leaf up
-        self._leaf = leaf
+    Its one column are texts: the reports of a job's tasks.
+    """
+
+    def __init__(self, spark: SparkSession, steps: list[Any], leaf: Any, *, together: bool, of_half: bool) -> None:
+        self.spark, self.together, self.of_half = spark, together, of_half
         self._rest = [leaf.productElement(n) for n in range(2, leaf.productArity())]  # all but its columns and rows
         self._output = leaf.output()
+        # Copies, for an exchange that has run keeps the files of its rows.
+        self._steps: list[Any] = []  # from the one above the leaf up
+        self._leaf = child = leaf.copy(self._output, spark.sparkContext._jsc.emptyRDD().rdd(), *self._rest)
+        for step in steps:
+            child = step.withNewChildInternal(child)
+            self._steps.append(child)
 
     @classmethod
-    def of(cls, batch: DataFrame, half: Any, frame: DataFrame, conf: dict[str, str]) -> KeptPlan | None:
-        """Keep the plan of a frame that reads what the plan `half` makes of a batch; None if it cannot be kept."""
+    def of(cls, batch: DataFrame, frame: DataFrame, half: Half | None = None) -> KeptPlan | None:
+        """Keep the plan of a frame made of a batch, or of what `half` makes of it; None if it cannot be kept."""
         try:
-            if batch._jdf.logicalPlan().getClass().getSimpleName() != "LogicalRDD":
+            rows = _Rows.of(batch)
+            steps, leaf = _chain(frame._jdf.queryExecution().executedPlan())
+            if half is not None:
+                below, first = _chain(half.plan)
+                steps, leaf = _joined(frame.sparkSession, below, steps, leaf), first
+            if len(steps) > _MOST_STEPS or rows is None or leaf.rdd().id() != rows.rdd.id():
                 return None
-            above, source = _chain(frame._jdf.queryExecution().executedPlan())
-            below, leaf = _chain(half)
-            if len(above) + len(below) > _MOST_STEPS or not above or not below:
-                return None
-            return cls(frame.sparkSession, _joined(frame.sparkSession, below, above, source), leaf, conf)
+            return cls(frame.sparkSession, steps, leaf, together=rows.together, of_half=half is not None)
         except (Py4JError, TypeError):  # not as in the version of Spark that this was written for
             return None
 
     def over(self, batch: DataFrame) -> Planned | None:
-        """Return the plan over the rows of another batch; None where `map_side` would not have made it."""
-        rows = batch._jdf.logicalPlan().rdd()
-        if rows.getNumPartitions() > MOST_PARTITIONS:
+        """Return the plan over the rows of another batch; None where that one would have been planned otherwise."""
+        rows = _Rows.of(batch)
+        if rows is None or rows.together != self.together:
             return None
-        plan = self._leaf.copy(self._output, rows, *self._rest)
+        if self.of_half and rows.rdd.getNumPartitions() > MOST_PARTITIONS:
+            return None
+        plan = self._leaf.copy(self._output, rows.rdd, *self._rest)
         for step in self._steps:
             plan = step.withNewChildInternal(plan)
         return Planned(self, plan)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a batch, and what Spark knows of them when it plans: those of one partition need fewer exchanges."""
+
+    rdd: Any
+    together: bool
+
+    @classmethod
+    def of(cls, batch: DataFrame) -> _Rows | None:
+        """Return what a batch begins with; None if that is not plain rows in any order."""
+        source = batch._jdf.logicalPlan()
+        if source.getClass().getSimpleName() != "LogicalRDD" or source.outputOrdering().nonEmpty():
+            return None
+        spread = source.outputPartitioning().getClass().getSimpleName()
+        return cls(source.rdd(), spread == _TOGETHER) if spread in (_TOGETHER, _ANYHOW) else None
 
 
 class Planned:
@@ -67,8 +96,8 @@ class Planned:
 
     def texts(self) -> list[str]:
         """Run it; return the texts in its one column."""
-        with settings(self.kept.spark, self.kept.conf):
-            self.plan.execute()  # code is made here
+        if self.kept.of_half:
+            compiled(self.kept.spark, self.plan)
         return [row.getString(0) for row in self.plan.executeCollectPublic()]
 
 

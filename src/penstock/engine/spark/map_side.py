@@ -12,9 +12,10 @@ whole aggregate is used, with the same result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.engine.spark.session import settings
 
@@ -26,8 +27,16 @@ ABOVE = ("HashAggregate", "Project", "WholeStageCodegen", "InputAdapter")  # wha
 _plain: dict[tuple[str, ...], bool] = {}  # by the grouped columns and measures
 
 
-def map_side(grouped: DataFrame, columns: list[str], measures: Sequence[str]) -> tuple[DataFrame, Any] | None:
-    """Return the map side of `groupBy(...).agg(...)` under these column names, and its plan; None if it cannot be had.
+@dataclass(frozen=True)
+class Half:
+    """The map side of an aggregate: its rows, and the plan that makes them."""
+
+    frame: DataFrame
+    plan: Any
+
+
+def map_side(grouped: DataFrame, columns: list[str], measures: Sequence[str]) -> Half | None:
+    """Return the map side of `groupBy(...).agg(...)` under these column names; None where it cannot be had.
 
     `columns` are the names of the grouping columns and of the `measures` (SQL texts), in the order of their statement.
     """
@@ -46,11 +55,16 @@ def map_side(grouped: DataFrame, columns: list[str], measures: Sequence[str]) ->
         _plain[shape] = list(schema.fieldNames()) == columns and _is_plain(node, len(measures))
     if not _plain[shape]:
         return None
-    with settings(spark, ONE_MAP):
-        rows = half.execute()
+    rows = compiled(spark, half)
     if rows.getNumPartitions() > MOST_PARTITIONS:
         return None
-    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark), half
+    return Half(DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark), half)
+
+
+def compiled(spark: SparkSession, plan: Any) -> Any:
+    """Make the code of a plan that has a map side in it; return its rows."""
+    with settings(spark, ONE_MAP):
+        return plan.execute()
 
 
 def _is_plain(node: Any, aggregates: int) -> bool:
