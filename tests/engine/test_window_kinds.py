@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock as ps
+from penstock.engine.spark import framer
 from penstock.engine.spark.crash import POINTS, CrashPlan
 from penstock.windows.aggregates import bind
 from penstock.windows.content import Window
@@ -180,9 +181,12 @@ NATIVE = {"native": ps.Time("37 us", slide="10 us", lateness="3 us")}
 ON_A_STREAM = {name: spec for name, spec in TIMED.items() if name not in ("gaps", "partial", "sparse")}
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-def test_every_kind_with_crashes(spark: SparkSession, tmp_path: Path, at_once: bool) -> None:
+@pytest.mark.parametrize(("at_once", "many_panes"), [(False, framer.MANY_PANES), (True, framer.MANY_PANES), (True, 0)])
+def test_every_kind_with_crashes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool, many_panes: int
+) -> None:
     """Where a latency is required, windows close as if a batch without rows came after each: Spark's own rule, too."""
+    monkeypatch.setattr(framer, "MANY_PANES", many_panes)
     batches = by_time(make_batches(7, disorder=70, count=1 + len(POINTS), most=24))
     # Once before and once after what a batch did counts; tests/engine/test_exactly_once.py has every point.
     points = ["state", "manifest"]

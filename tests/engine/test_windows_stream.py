@@ -22,6 +22,7 @@ from penstock import sources
 from penstock.control.decision import Decision
 from penstock.engine.spark import framer, frames, host, map_side
 from penstock.engine.spark.kept_plan import KeptPlan
+from penstock.engine.spark.logs import MAX_SEGMENTS
 from penstock.observe.record import BatchRecord
 from penstock.windows.aggregates import bind
 from penstock.windows.oracle import Oracle
@@ -132,6 +133,27 @@ def test_a_plan_is_kept_for_each_width_and_gives_what_planning_anew_gives(
     assert len(found["stream"]) > 1000
     assert sorted(found["stream"], key=key) == sorted(found["batch"], key=key)
     assert sum(planned is not None for planned in over) >= 6, "all but the first batch of either width"
+
+
+def test_a_log_that_tasks_append_to_is_written_anew_when_it_is_long(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No window ends, so nothing but their number makes one of many segments."""
+    monkeypatch.setattr(framer, "MANY_PANES", 0)
+    flow = ps.Flow("appended")
+    read = flow.read(stream(spark, 3500, per_batch=50), time="scheduled")
+    bars = read.window(ps.Time("1 h"), key="k", replicas=2, name="bars").aggregate(n=ps.count(), total=ps.sum("v"))
+    bars.write("memory", name="out")
+    segments: list[int] = []
+    job = flow.start(spark, str(tmp_path), available_now=True)
+    job.on_batch(lambda record: segments.append(len(job.host.ledger.before(record.batch + 1)["state"]["bars"])))
+    assert job.await_end(120)
+    job.stop(flush=True)
+    assert segments[20] > 20, "each batch adds its own"
+    assert max(segments) <= 2 * MAX_SEGMENTS + 4 and segments[-1] < len(segments)
+    rows = static(spark, 3500).toArrow().to_pylist()
+    assert sum(job.memory("out").column("n").to_pylist()) == 3500
+    assert sum(job.memory("out").column("total").to_pylist()) == sum(row["v"] for row in rows)
 
 
 def test_a_plan_that_does_not_begin_with_a_batch_is_not_kept(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,7 @@ class Framer:
         self._arrival = {read.name: read.arrival for read in flow.reads}
         self._alone = len(flow.reads) == 1
         self._empty: Any = None
+        self._ticks: dict[tuple[Any, ...], DataFrame] = {}
         self._plans: dict[tuple[Any, ...] | None, KeptPlan] = {}
         self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
 
@@ -69,14 +71,35 @@ class Framer:
             if node is not None:
                 width = entry["widths"][node.name]
                 tasks = frames.farm_tasks(node, width, rows) if isinstance(node, op.Map) else width
-            panes = isinstance(node, op.Window) and self._many_panes(stage)
-            place += [*self._steps(stage), tasks, panes, *document["routes"].get(stage.name, ())]
+            panes = isinstance(node, op.Window) and self._many_panes(stage.name)
+            appends = stage.name in entry["appends"]
+            place += [*self._steps(stage), tasks, panes, appends, *document["routes"].get(stage.name, ())]
         return tuple(place)
 
-    def _many_panes(self, stage: Stage) -> bool:
-        """Whether the last batch had many panes. Of the first nothing is known, and the map side may save much."""
-        panes = self.panes.get(stage.name)
+    def _many_panes(self, name: str) -> bool:
+        """Whether a window had many panes last time. Of the first batch nothing is known: it may save much."""
+        panes = self.panes.get(name)
         return panes is None or panes > MANY_PANES
+
+    def appending(self, windows: Mapping[str, op.Window]) -> list[str]:
+        """Return the windows whose tasks append the pane rows that they made themselves, without an exchange.
+
+        They are closed by another job then, whose tasks each read their keys from the log. Few rows are not worth that.
+        """
+        return [name for name, node in windows.items() if node.path == "native" and self._many_panes(name)]
+
+    def tick(self, batch: DataFrame, job: JobPlan, entry: dict[str, Any]) -> DataFrame | None:
+        """Return the DataFrame of a window without rows: its tasks need nothing but their logs. None for other jobs."""
+        stage, spark = job.stages[0], batch.sparkSession
+        if len(job.stages) > 1 or not isinstance(stage.head, op.Window) or stage.root not in self.plan.native:
+            return None  # a tap may have rows, of a window that the same tick closes
+        width = entry["widths"][stage.head.name]
+        key = (width, *self._steps(stage))
+        if key not in self._ticks:
+            nothing = spark.sparkContext._jsc.parallelize([], width).rdd()
+            empty = spark._jsparkSession.internalCreateDataFrame(nothing, spark.range(0)._jdf.schema(), False)
+            self._ticks[key] = self._stage(stage).apply(DataFrame(empty, spark))
+        return self._ticks[key]
 
     def without_rows(self, batch: DataFrame) -> DataFrame:
         """Return a DataFrame of the same columns that Spark does not know to be empty: its stages run all the same."""
@@ -99,8 +122,10 @@ class Framer:
         if isinstance(node, op.Stateful) or node.path != "native":
             columns = self.programs.columns_of(node, stage.root)
             return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few, route=route)
-        arrival, many = self.arrival_of(stage), self._many_panes(stage)
-        return frames.pane_exchange(frame, node, width, arrival=arrival, few=few, many_panes=many, route=route)
+        arrival = self.arrival_of(stage)
+        if node.name in entry["appends"] and (panes := frames.own_panes(frame, node, arrival=arrival)) is not None:
+            return panes
+        return frames.pane_exchange(frame, node, width, arrival=arrival, few=few, route=route)
 
     def arrival_of(self, stage: Stage) -> str | None:
         """Return the arrival column among the rows that a stage reads, if they still carry one."""

@@ -239,6 +239,20 @@ def pane_text(spec: Time, time: str) -> str:
     return slides if not spec.rest_us else f"2L * ({slides}) + if({rest} < {spec.rest_us}L, 0L, 1L)"
 
 
+def pane_measures(node: op.Window, arrival: str | None) -> tuple[list[str], dict[str, str | None]]:
+    """Return SQL texts: what the rows of a window are grouped by, and what is computed of each group, by name.
+
+    The pane of a row is null without event time; else that of `Time.pane_of` (thesis 000, 4.5). The text is the same in
+    every batch: a watermark written into it would make Spark compile new code each time.
+    """
+    spec, time = node.spec, time_text(node)
+    assert isinstance(spec, Time)
+    measures = {"_ps_max": f"max({time})"} | {partial.name: partial.sql for partial in partials_of(node.aggregates)}
+    if arrival is not None:
+        measures["_ps_first"] = f"min(unix_micros({quoted(arrival)}))"
+    return [*map(quoted, node.key), f"{pane_text(spec, time)} as {PANE}"], measures
+
+
 def pane_exchange(
     frame: DataFrame,
     node: op.Window,
@@ -249,29 +263,29 @@ def pane_exchange(
     many_panes: bool = False,
     route: Sequence[int] | None = None,
 ) -> DataFrame:
-    """Aggregate natively per key and pane, then send the pane rows to the tasks of their key groups.
-
-    The pane of a row is null without event time; else that of `Time.pane_of` (thesis 000, 4.5). The text is the same in
-    every batch: a watermark written into it would make Spark compile new code each time.
-    """
-    spec, time = node.spec, time_text(node)
-    assert isinstance(spec, Time)
-    pane = f"{pane_text(spec, time)} as {PANE}"
-    measures = {"_ps_max": f"max({time})"} | {partial.name: partial.sql for partial in partials_of(node.aggregates)}
-    if arrival is not None:
-        measures["_ps_first"] = f"min(unix_micros({quoted(arrival)}))"
+    """Aggregate natively per key and pane, then send the pane rows to the tasks of their key groups."""
     alone = few and width == 1
+    if many_panes and not alone and (panes := own_panes(frame, node, arrival=arrival)) is not None:
+        return panes.repartitionById(width, sql(route_text(width, route)))
+    keys, measures = pane_measures(node, arrival)
     if alone:
         frame = frame.coalesce(1)  # one partition satisfies the grouping too: no exchange at all
-    keys = [quoted(name) for name in node.key]
     named = [f"{text} as {quoted(name)}" for name, text in measures.items()]
-    hashed = f"{hash_text(node.key)} as {HASH}"
-    if many_panes and not alone:
-        half = map_side(grouped(frame, [*keys, pane], named), [*node.key, PANE, *measures], named)
-        if half is not None:  # the pane need not cross over: the greatest event time in it says which it is
-            sent = selected(half.frame, *keys, *(quoted(name) for name in measures), hashed)
-            spread = sent.repartitionById(width, sql(route_text(width, route)))
-            spread._penstock_half = half  # type: ignore[attr-defined]
-            return spread
-    panes = grouped(frame, [*keys, pane], [hashed, *named])
+    panes = grouped(frame, keys, [f"{hash_text(node.key)} as {HASH}", *named])
     return panes if alone else panes.repartitionById(width, sql(route_text(width, route)))
+
+
+def own_panes(frame: DataFrame, node: op.Window, *, arrival: str | None = None) -> DataFrame | None:
+    """Aggregate natively per key and pane, each task its own rows, and leave them where they are; None if it cannot be.
+
+    The pane need not cross over to Python: the greatest event time in it says which it is.
+    """
+    keys, measures = pane_measures(node, arrival)
+    named = [f"{text} as {quoted(name)}" for name, text in measures.items()]
+    half = map_side(grouped(frame, keys, named), [*node.key, PANE, *measures], named)
+    if half is None:
+        return None
+    columns = [quoted(name) for name in (*node.key, *measures)]
+    panes = selected(half.frame, *columns, f"{hash_text(node.key)} as {HASH}")
+    panes._penstock_half = half  # type: ignore[attr-defined]
+    return panes

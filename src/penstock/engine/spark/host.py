@@ -18,6 +18,7 @@ from penstock.engine.spark.framer import FEW_ROWS, Framer
 from penstock.engine.spark.frames import plain_route
 from penstock.engine.spark.kept_plan import Planned
 from penstock.engine.spark.ledger import Ledger
+from penstock.engine.spark.logs import MAX_SEGMENTS
 from penstock.engine.spark.measure import Measured, arrived_by, batch_record
 from penstock.engine.spark.offsets import OffsetLog, Offsets
 from penstock.engine.spark.pause import Pause
@@ -141,7 +142,7 @@ class Host:
         manifest = self._manifest(before, entry, document, reports)
         measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
         while (ticked := self._tick(manifest, entry)) is not None:  # once for each window behind a window, at most
-            manifest = self._close(batch, manifest, ticked, measured)
+            manifest, entry = self._close(batch, manifest, ticked, measured), ticked
         self._crash("output", number)
         with measured.part("manifest"):
             self.ledger.finish(number, manifest)
@@ -162,6 +163,8 @@ class Host:
 
         def frame_of(job: JobPlan) -> DataFrame | Planned:
             with measured.part("plan"):
+                if "ripe" in entry and (ticks := self.framer.tick(batch, job, entry)) is not None:
+                    return ticks
                 return self.framer.frame(batch, job, document, entry, rows=rows)
 
         for wave in self.waves:
@@ -180,18 +183,29 @@ class Host:
         return reports
 
     def _tick(self, manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the entry of a tick that closes what this batch's rows have passed; None if there is nothing to close.
+        """Return the entry of a tick that closes what a batch has left open; None if there is nothing to close.
 
-        A task that has all keys closes them itself. Where there are several, none of them knows how far the others have
-        come, so they run once more, without rows.
+        A task that has all keys closes windows itself. Where there are several, none of them knows how far the others
+        have come, so what this batch's rows have passed is closed by them once more, without rows. The same goes for
+        windows whose rows were only appended, and for their logs when these are long.
         """
+        if entry["flush"]:
+            return None
         watermarks = {name: known.get("watermark") for name, known in manifest["windows"].items()}
-        ripe = False
-        for name in entry.get("at_once", []):
-            reached = in_force(manifest["windows"][name], self._windows[name].spec, entry["cut_us"], idle=False)
-            ripe |= has_passed(self._windows[name], watermarks[name], reached)
-            watermarks[name] = reached
-        return {**entry, "idle": True, "watermarks": watermarks} if ripe and not entry["flush"] else None
+        ripe = [name for name in entry["appends"] if len(manifest["state"].get(name, [])) > 2 * MAX_SEGMENTS]
+        for name in {*entry["appends"], *entry.get("at_once", [])}:
+            known, node = manifest["windows"][name], self._windows[name]
+            reached = [] if name not in entry["appends"] else [entry["watermarks"][name]]
+            if name in entry.get("at_once", []):
+                reached.append(in_force(known, node.spec, entry["cut_us"], idle=False))
+            watermarks[name] = max((one for one in reached if one is not None), default=known["watermark"])
+            if has_passed(node, known["watermark"], watermarks[name]):
+                ripe.append(name)
+        if ripe:
+            return {**entry, "idle": True, "watermarks": watermarks, "ripe": ripe, "appends": []}
+        for name, watermark in watermarks.items():  # no window lies between the two
+            manifest["windows"][name]["watermark"] = watermark
+        return None
 
     def _close(
         self, batch: DataFrame, manifest: dict[str, Any], entry: dict[str, Any], measured: Measured
@@ -207,7 +221,10 @@ class Host:
         return closed
 
     def _log(self, number: int, before: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
-        """Log what changes results; a replay gets what was logged, with widths of today."""
+        """Log what changes results; a replay gets what was logged, with widths of today.
+
+        Windows that `appends` names only append to their logs in this batch, and are closed by a tick after it.
+        """
         earlier = before.get("offsets")
         sources = list(offsets.sources[: len(self.flow.reads)])
         idle = self.may_idle and bool(self._windows) and earlier is not None and earlier == sources
@@ -230,7 +247,8 @@ class Host:
             "chains": self.chains,
             "routes": {name: list(route) for name, route in self.decision.routes.items() if self._fits(name, widths)},
         }
-        return {**self.ledger.log(number, entry), "widths": entry["widths"]}
+        logged = {**self.ledger.log(number, entry), "widths": entry["widths"]}
+        return {**logged, "appends": [] if logged["idle"] or logged["flush"] else self.framer.appending(self._windows)}
 
     def _document(self, number: int, before: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
         """Return what the tasks of a batch need to know; it travels as a local property of the jobs."""
@@ -251,6 +269,7 @@ class Host:
                     "watermark": watermark,
                     "flush": entry["flush"],
                     "at_once": self._closes_alone(name, entry),
+                    "appends": name in entry["appends"],
                 }
                 for name, watermark in entry["watermarks"].items()
             },
@@ -261,7 +280,7 @@ class Host:
 
     def _closes_alone(self, name: str, entry: dict[str, Any]) -> bool:
         """Whether one task has all rows of a window that is closed at once: it knows the watermark, and closes."""
-        return name in entry.get("at_once", []) and entry["widths"][name] == 1
+        return name in entry.get("at_once", []) and entry["widths"][name] == 1 and name not in entry["appends"]
 
     def _route(self, name: str, width: int) -> tuple[int, ...]:
         """Return the task of each key group: as decided, if that fits the width, else by turns."""
@@ -279,7 +298,8 @@ class Host:
         upstream = self.flow.ancestors(job.stages[0].root) | {stage.head.name for stage in job.stages if stage.head}
         for name in upstream & set(self._windows):
             closed = before["windows"].get(name, {}).get("watermark")
-            if entry["flush"] or has_passed(self._windows[name], closed, entry["watermarks"][name]):
+            passed = has_passed(self._windows[name], closed, entry["watermarks"][name])
+            if entry["flush"] or passed or name in entry.get("ripe", []):
                 return True
         return False
 
@@ -328,6 +348,8 @@ class Host:
         windows = {}
         for name, node in self._windows.items():
             watermark = END_OF_TIME if entry["flush"] and node.time else entry["watermarks"][name]
+            if name in entry["appends"]:  # what it reaches is closed by a tick
+                watermark = before["windows"].get(name, {}).get("watermark")
             seen = [report["seen"][name] for report in every if name in report.get("seen", {})]
             moves = self._closes_alone(name, entry)
             windows[name] = after(before["windows"].get(name, {}), watermark, seen, node.spec, entry["cut_us"], moves)

@@ -30,13 +30,14 @@ class Clock:
     Spark's rule: rows behind `closed`, the watermark of the batch before, are late; the others join. Then what `closed`
     had not passed and `upto` has is closed or released, rows of this very batch too. `final`: that is everything (a
     flush, or a batch DataFrame), and nothing is kept. `at_once`: the rows of this batch move `upto` on, as if a batch
-    without rows came after it.
+    without rows came after it. `appends`: rows are only kept, for a tick after the batch that closes windows.
     """
 
     closed: int | None
     upto: int | None
     final: bool
     at_once: bool = False
+    appends: bool = False
 
     @classmethod
     def of(cls, task: TaskRun, operator: str) -> Clock:
@@ -46,7 +47,7 @@ class Clock:
         entry = task.batch["windows"][operator]
         if entry["flush"]:
             return cls(entry["closed"], END_OF_TIME, final=True)
-        return cls(entry["closed"], entry["watermark"], final=False, at_once=entry.get("at_once", False))
+        return cls(entry["closed"], entry["watermark"], False, entry["at_once"], entry["appends"])
 
     def moved(self, latest: int | None, spec: WindowSpec) -> Clock:
         """Return the clock after rows of this batch up to an event time, where they count at once.

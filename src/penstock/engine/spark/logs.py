@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.spark.files import arrow_bytes
 from penstock.engine.spark.program import Counters, TaskRun
-from penstock.engine.spark.state import Segment, counting, group_of, hashes_of, open_segment
+from penstock.engine.spark.state import GROUPS, Segment, counting, group_of, hashes_of, open_segment
 
 MAX_SEGMENTS = 24
 
@@ -49,9 +49,10 @@ class RowLog:
     task: TaskRun
     operator: str
     name: str
+    shared: bool = False  # the rows at hand are of any group: they can be appended, and nothing else
 
     def __post_init__(self) -> None:
-        self.mine = owned_groups(self.task, self.operator)
+        self.mine = (1 << GROUPS) - 1 if self.shared else owned_groups(self.task, self.operator)
         known = [Segment(**entry) for entry in self.task.batch.get("state", {}).get(self.name, [])]
         self.segments = [segment for segment in known if segment.groups & self.mine]
 

@@ -35,16 +35,23 @@ class PaneHead:
     details: bool = False
 
     def feed(self, batches: Iterator[pa.RecordBatch], task: TaskRun) -> Iterator[None]:
-        """Emit the windows that the watermark in force closes; keep the panes that open windows need."""
+        """Emit the windows that the watermark in force closes; keep the panes that open windows need.
+
+        Or only append to the log, where the rows at hand are not those of this task's keys.
+        """
         counters = task.counters.setdefault(self.operator, Counters())
         table = gather(batches)
         before = time.perf_counter()
         clock = Clock.of(task, self.operator)
         fresh = self._fresh(table, clock.closed, task, counters)
-        clock = clock.moved(latest_seen(task, self.operator), self.spec)
-        results = self._close(fresh, clock, task)
-        if task.folder is not None:
-            self._keep(fresh, clock, task, counters)
+        if clock.appends:
+            results = []
+            self._append(fresh, task, counters)
+        else:
+            clock = clock.moved(latest_seen(task, self.operator), self.spec)
+            results = self._close(fresh, clock, task)
+            if task.folder is not None:
+                self._keep(fresh, clock, task, counters)
         counters.calls += 1
         spent = time.perf_counter() - before
         counters.busy += spent
@@ -133,6 +140,11 @@ class PaneHead:
             table = live(table, self.spec, clock.upto).combine_chunks()
         bounds = pane_bounds(table) if table is not None else None
         log.write(table, counters, bounds or (0, 0), whole=whole)
+
+    def _append(self, fresh: pa.Table | None, task: TaskRun, counters: Counters) -> None:
+        """Write the batch's panes as one more segment, of whatever keys; another job closes windows."""
+        bounds = pane_bounds(fresh) if fresh is not None else None
+        RowLog(task, self.operator, self.operator, shared=True).write(fresh, counters, bounds or (0, 0))
 
     def _rows_by_end(self, result: pa.Table) -> list[list[int]]:
         """Return the ends of the closed windows, and how many results each has."""
