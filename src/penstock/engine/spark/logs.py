@@ -61,13 +61,18 @@ class RowLog:
         """Whether there are so many segments that they should be written as one."""
         return len(self.segments) > MAX_SEGMENTS
 
-    def read(self) -> pa.Table | None:
-        """Return the rows of this task's groups; None if there is no segment."""
+    def read(self, below: int | None = None) -> pa.Table | None:
+        """Return the rows of this task's groups; None if there is no segment.
+
+        Segments that hold no pane `below` a given one are left out.
+        """
         assert self.task.folder is not None
         routes = self.task.batch["routes"][self.operator]
         groups = np.array([target == self.task.partition for target in routes], dtype=bool)
         pieces = []
         for segment in self.segments:
+            if below is not None and segment.lo >= below:
+                continue
             counts = counting(segment.groups, len(groups)) & groups
             table = open_segment(self.task.folder, segment)
             pieces += [table] if counts.all() else of_groups(table, counts)

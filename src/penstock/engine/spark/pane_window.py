@@ -119,7 +119,8 @@ class PaneHead:
         """Close the windows whose end was passed, over the log and the batch's panes."""
         if clock.upto is None or not clock.passes(self.spec):
             return []
-        log = RowLog(task, self.operator, self.operator).read() if task.folder is not None else None
+        reached = self.spec.last_closed(clock.upto) * self.spec.panes_per_slide + self.spec.panes_per_window
+        log = RowLog(task, self.operator, self.operator).read(below=reached) if task.folder is not None else None
         pieces = [piece for piece in (log, fresh) if piece is not None]
         if not pieces:
             return []
