@@ -30,7 +30,7 @@ class Framer:
         self._arrival = {read.name: read.arrival for read in flow.reads}
         self._alone = len(flow.reads) == 1
         self._empty: Any = None
-        self._ticks: dict[tuple[Any, ...], DataFrame] = {}
+        self._ticks: dict[tuple[Any, ...], Planned] = {}
         self._plans: dict[tuple[Any, ...] | None, KeptPlan] = {}
         self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
 
@@ -88,8 +88,8 @@ class Framer:
         """
         return [name for name, node in windows.items() if node.path == "native" and self._many_panes(name)]
 
-    def tick(self, batch: DataFrame, job: JobPlan, entry: dict[str, Any]) -> DataFrame | None:
-        """Return the DataFrame of a window without rows: its tasks need nothing but their logs. None for other jobs."""
+    def tick(self, batch: DataFrame, job: JobPlan, entry: dict[str, Any]) -> Planned | None:
+        """Return the plan of a window without rows: its tasks need nothing but their logs. None for other jobs."""
         stage, spark = job.stages[0], batch.sparkSession
         if len(job.stages) > 1 or not isinstance(stage.head, op.Window) or stage.root not in self.plan.native:
             return None  # a tap may have rows, of a window that the same tick closes
@@ -98,7 +98,7 @@ class Framer:
         if key not in self._ticks:
             nothing = spark.sparkContext._jsc.parallelize([], width).rdd()
             empty = spark._jsparkSession.internalCreateDataFrame(nothing, spark.range(0)._jdf.schema(), False)
-            self._ticks[key] = self._stage(stage).apply(DataFrame(empty, spark))
+            self._ticks[key] = Planned.of(self._stage(stage).apply(DataFrame(empty, spark)))
         return self._ticks[key]
 
     def without_rows(self, batch: DataFrame) -> DataFrame:

@@ -68,7 +68,7 @@ class KeptPlan:
         plan = self._leaf.copy(self._output, rows.rdd, *self._rest)
         for step in self._steps:
             plan = step.withNewChildInternal(plan)
-        return Planned(self, plan)
+        return Planned(self.spark, plan, self.of_half)
 
 
 @dataclass(frozen=True)
@@ -88,16 +88,23 @@ class _Rows:
         return cls(source.rdd(), spread == _TOGETHER) if spread in (_TOGETHER, _ANYHOW) else None
 
 
+@dataclass(frozen=True)
 class Planned:
-    """A kept plan over the rows of one batch."""
+    """A plan over the rows of one batch."""
 
-    def __init__(self, kept: KeptPlan, plan: Any) -> None:
-        self.kept, self.plan = kept, plan
+    spark: SparkSession
+    plan: Any
+    of_half: bool = False
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> Planned:
+        """Return the plan of a DataFrame that can be run again and again: one without an exchange, which would not."""
+        return cls(frame.sparkSession, frame._jdf.queryExecution().executedPlan())
 
     def texts(self) -> list[str]:
         """Run it; return the texts in its one column."""
-        if self.kept.of_half:
-            compiled(self.kept.spark, self.plan)
+        if self.of_half:
+            compiled(self.spark, self.plan)
         return [row.getString(0) for row in self.plan.executeCollectPublic()]
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.spark.files import arrow_bytes
 from penstock.engine.spark.program import Counters, TaskRun
-from penstock.engine.spark.state import GROUPS, Segment, counting, group_of, hashes_of, open_segment
+from penstock.engine.spark.state import GROUPS, Segment, counting, group_of, hashes_of, known_good, open_segment
 
 MAX_SEGMENTS = 24
 
@@ -89,6 +89,7 @@ class RowLog:
             buffer, crc = arrow_bytes(rows)
             file = f"{self.task.batch['dir']}/log-{self.name}-{self.task.tag}-{uuid.uuid4().hex[:6]}.arrow"
             self.task.folder.write(file, buffer)
+            known_good(self.task.folder, file)
             new = Segment(file, rows.num_rows, buffer.size, crc, self.mine, *bounds).to_json()
             counters.state_rows += rows.num_rows
             counters.state_bytes += buffer.size

@@ -103,6 +103,11 @@ def open_segment(folder: Folder, segment: Segment) -> pa.Table:
     return table
 
 
+def known_good(folder: Folder, file: str) -> None:
+    """Note that this process wrote a file: it has its checksum from there, and need not read it back."""
+    remember(_checked, folder.at(file), None, _KEEP_CHECKED)
+
+
 def remember(cache: OrderedDict[str, Any], key: str, value: Any, most: int) -> None:
     """Put something in a cache that forgets the oldest."""
     cache[key] = value
