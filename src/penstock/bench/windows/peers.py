@@ -24,6 +24,7 @@ from penstock.bench.windows.journal import Row
 Read = Callable[[Path], pa.Table]
 
 WARM_S = 20.0  # for which a player runs before it is timed
+MORE_ROUNDS = 3  # times as many, where players are held against each other in runs of a second
 
 
 @dataclass(frozen=True)
@@ -169,13 +170,16 @@ def sized(run: Callable[[int], float], least: int, most: int, at_least_s: float)
 
 
 def flat(arena: Arena, ours: Sequence[Player], tumbling_peer: Player) -> list[Row]:
-    """Penstock at every slide, and Spark's tumbling window, in turn."""
+    """Penstock at every slide, and Spark's tumbling window, in turn.
+
+    Runs of about a second, held against each other: it takes more of them than elsewhere for the noise to go.
+    """
     players = [*ours, tumbling_peer]
     rows = arena.effort.rows
     checks = {player: arena.check(player, rows) for player in players}
     for player in players:
         arena.warm(player, rows)
-    found = arena.rounds(players, dict.fromkeys(players, rows), arena.effort.runs)
+    found = arena.rounds(players, dict.fromkeys(players, rows), MORE_ROUNDS * arena.effort.runs)
     tumbling = next(player for player in ours if player.shape == tumbling_peer.shape)
     made = [arena.row(player, checks[player], found[player]) for player in ours]
     return [
