@@ -19,6 +19,7 @@ from penstock.flow.flow import Flow
 FEW_ROWS = 16384  # rows that one task handles in less time than one more task costs
 MANY_PLANS = 64
 MANY_PANES = 32768  # pane rows of a batch from which the map side alone is cheaper
+MOST_PANES = 1 << 19  # up to which tasks append them to the log without an exchange
 
 
 class Framer:
@@ -84,9 +85,14 @@ class Framer:
     def appending(self, windows: Mapping[str, op.Window]) -> list[str]:
         """Return the windows whose tasks append the pane rows that they made themselves, without an exchange.
 
-        They are closed by another job then, whose tasks each read their keys from the log. Few rows are not worth that.
+        They are closed by another job then, whose tasks each read their keys from the log. Few rows are not worth that;
+        of very many, each task would have to look into files of all keys, whose pages count as its memory.
         """
-        return [name for name, node in windows.items() if node.path == "native" and self._many_panes(name)]
+        return [
+            name
+            for name, node in windows.items()
+            if node.path == "native" and self._many_panes(name) and self.panes.get(name, 0) <= MOST_PANES
+        ]
 
     def tick(self, batch: DataFrame, job: JobPlan, entry: dict[str, Any]) -> Planned | None:
         """Return the plan of a window without rows: its tasks need nothing but their logs. None for other jobs."""
@@ -125,7 +131,8 @@ class Framer:
         arrival = self.arrival_of(stage)
         if node.name in entry["appends"] and (panes := frames.own_panes(frame, node, arrival=arrival)) is not None:
             return panes
-        return frames.pane_exchange(frame, node, width, arrival=arrival, few=few, route=route)
+        many = self._many_panes(node.name)
+        return frames.pane_exchange(frame, node, width, arrival=arrival, few=few, many_panes=many, route=route)
 
     def arrival_of(self, stage: Stage) -> str | None:
         """Return the arrival column among the rows that a stage reads, if they still carry one."""

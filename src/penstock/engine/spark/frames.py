@@ -266,7 +266,9 @@ def pane_exchange(
     """Aggregate natively per key and pane, then send the pane rows to the tasks of their key groups."""
     alone = few and width == 1
     if many_panes and not alone and (panes := own_panes(frame, node, arrival=arrival)) is not None:
-        return panes.repartitionById(width, sql(route_text(width, route)))
+        spread = panes.repartitionById(width, sql(route_text(width, route)))
+        spread._penstock_half = panes._penstock_half  # type: ignore[attr-defined]
+        return spread
     keys, measures = pane_measures(node, arrival)
     if alone:
         frame = frame.coalesce(1)  # one partition satisfies the grouping too: no exchange at all

@@ -15,8 +15,18 @@ import pyarrow as pa
 
 from penstock.engine.spark.files import arrow_bytes
 from penstock.engine.spark.program import Counters, TaskRun
-from penstock.engine.spark.state import GROUPS, Segment, counting, group_of, hashes_of, known_good, open_segment
+from penstock.engine.spark.state import (
+    GROUPS,
+    Segment,
+    counting,
+    first_hashes,
+    group_of,
+    hashes_of,
+    known_good,
+    open_segment,
+)
 
+SORTED = b"penstock.sorted"  # in the schema of a segment
 MAX_SEGMENTS = 24
 
 
@@ -32,9 +42,9 @@ def owned_groups(task: TaskRun, operator: str) -> int:
 def of_groups(table: pa.Table, wanted: npt.NDArray[np.bool_]) -> list[pa.Table]:
     """Return the rows of these key groups: slices, which touch no other row, where the table is sorted by hash."""
     hashes = hashes_of(table)
-    if not (hashes[1:] >= hashes[:-1]).all():
+    if SORTED not in (table.schema.metadata or {}) and not (hashes[1:] >= hashes[:-1]).all():
         return [table.filter(pa.array(wanted[group_of(hashes, len(wanted))]))]
-    edges = np.searchsorted(group_of(hashes, len(wanted)), np.arange(len(wanted) + 1))
+    edges = np.append(np.searchsorted(hashes, first_hashes(len(wanted))), len(hashes))
     wanted = wanted & (edges[:-1] < edges[1:])
     begin, end = edges[:-1][wanted], edges[1:][wanted]
     apart = begin[1:] > end[:-1]  # groups between two pieces that have no rows here do not part them
@@ -79,14 +89,23 @@ class RowLog:
         return pa.concat_tables(pieces) if pieces else None
 
     def write(
-        self, rows: pa.Table | None, counters: Counters, bounds: tuple[int, int] = (0, 0), *, whole: bool = False
+        self,
+        rows: pa.Table | None,
+        counters: Counters,
+        bounds: tuple[int, int] = (0, 0),
+        *,
+        whole: bool = False,
+        by_hash: bool = False,
     ) -> None:
-        """Add rows as one more segment; `whole` puts them in the place of all segments."""
+        """Add rows as one more segment; `whole` puts them in the place of all segments.
+
+        Of rows that are sorted `by_hash`, a reader touches those of its key groups alone.
+        """
         assert self.task.folder is not None
         absorbed = [segment.file for segment in self.segments] if whole else []
         new = None
         if rows is not None and rows.num_rows:
-            buffer, crc = arrow_bytes(rows)
+            buffer, crc = arrow_bytes(rows.replace_schema_metadata({SORTED: b"hash"}) if by_hash else rows)
             file = f"{self.task.batch['dir']}/log-{self.name}-{self.task.tag}-{uuid.uuid4().hex[:6]}.arrow"
             self.task.folder.write(file, buffer)
             known_good(self.task.folder, file)

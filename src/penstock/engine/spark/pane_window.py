@@ -140,12 +140,12 @@ class PaneHead:
         if table is not None and clock.upto is not None:
             table = live(table, self.spec, clock.upto).combine_chunks()
         bounds = pane_bounds(table) if table is not None else None
-        log.write(table, counters, bounds or (0, 0), whole=whole)
+        log.write(table, counters, bounds or (0, 0), whole=whole, by_hash=True)
 
     def _append(self, fresh: pa.Table | None, task: TaskRun, counters: Counters) -> None:
         """Write the batch's panes as one more segment, of whatever keys; another job closes windows."""
         bounds = pane_bounds(fresh) if fresh is not None else None
-        RowLog(task, self.operator, self.operator, shared=True).write(fresh, counters, bounds or (0, 0))
+        RowLog(task, self.operator, self.operator, shared=True).write(fresh, counters, bounds or (0, 0), by_hash=True)
 
     def _rows_by_end(self, result: pa.Table) -> list[list[int]]:
         """Return the ends of the closed windows, and how many results each has."""

@@ -58,6 +58,17 @@ def group_of(hashes: U64, groups: int) -> Ints:
     return (((hashes >> np.uint64(32)) * np.uint64(groups)) >> np.uint64(32)).astype(np.int64)
 
 
+def first_hashes(groups: int) -> U64:
+    """Return the least hash of each key group.
+
+    >>> group_of(first_hashes(64), 64).tolist() == list(range(64))
+    True
+    >>> group_of(first_hashes(7)[1:] - np.uint64(1), 7).tolist()
+    [0, 1, 2, 3, 4, 5]
+    """
+    return np.array([-(-(group << 32) // groups) << 32 for group in range(groups)], dtype=np.uint64)
+
+
 def group_mask(groups: Ints) -> int:
     """Return the bit mask of a set of groups."""
     mask = 0
