@@ -1,9 +1,9 @@
 """The map-side half of a grouped aggregate: what each task makes of its own rows, without the exchange that follows.
 
-Spark aggregates in two halves with an exchange between them. Pane rows go on to another exchange, by key group, and a
-window's log combines rows of the same pane anyway, so the first half is enough. Where panes are many, that saves an
-exchange and a second hash table, a tenth of the batch; where they are few, the longer way to plan it costs more than
-the second half (docs/decisions/006-window-paths.md).
+Spark aggregates in two halves with an exchange between them. Pane rows are appended to a window's log, or go on to
+another exchange, by key group; the log combines rows of the same pane anyway, so the first half is enough. Where panes
+are many, that saves an exchange and a second hash table, a tenth of the batch; where they are few, the longer way to
+plan it costs more than the second half (docs/decisions/006-window-paths.md).
 
 The half is taken out of the physical plan, which is no public interface; where the plan does not look as expected, the
 whole aggregate is used, with the same result.
