@@ -181,7 +181,9 @@ NATIVE = {"native": ps.Time("37 us", slide="10 us", lateness="3 us")}
 ON_A_STREAM = {name: spec for name, spec in TIMED.items() if name not in ("gaps", "partial", "sparse")}
 
 
-@pytest.mark.parametrize(("at_once", "many_panes"), [(False, framer.MANY_PANES), (True, framer.MANY_PANES), (True, 0)])
+@pytest.mark.parametrize(
+    ("at_once", "many_panes"), [(False, framer.MANY_PANES), (False, 0), (True, framer.MANY_PANES), (True, 0)]
+)
 def test_every_kind_with_crashes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool, many_panes: int
 ) -> None:

@@ -69,6 +69,15 @@ def needed_from(spec: Time, watermark: int) -> int:
     return (spec.last_closed(watermark) + 1) * spec.panes_per_slide
 
 
+def reached_by(spec: Time, watermark: int) -> int:
+    """Return the first pane behind the windows that a watermark has closed.
+
+    >>> reached_by(Time("10 us", slide="4 us"), watermark=14)  # window 1, [4, 14), is the last closed; panes of 2 us
+    7
+    """
+    return spec.last_closed(watermark) * spec.panes_per_slide + spec.panes_per_window
+
+
 def live(panes: pa.Table, spec: Time, watermark: int) -> pa.Table:
     """Return the rows that an open window may still need.
 

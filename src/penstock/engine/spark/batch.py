@@ -90,4 +90,4 @@ class _Builder:
             columns = self.programs.columns_of(node, node.inputs[0])
             return frames.keyed_exchange(frame, node.key, width, columns, stamped=False)
         # Of a whole DataFrame the panes may well be many; where they are few, a few ms of planning are nothing to it.
-        return frames.pane_exchange(frame, node, width, many_panes=True)
+        return frames.pane_exchange(frame, node, width, many_panes=True)[0]

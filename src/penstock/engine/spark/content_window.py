@@ -24,6 +24,7 @@ from penstock.windows.time import Time
 from penstock.windows.time_content import admit, advance, meta_types
 
 Longs = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -42,10 +43,10 @@ class ContentHead:
         before = time.perf_counter()
         fresh = self.intake.rows(table, counters)
         clock = Clock.of(task, operator)
-        if clock.at_once and fresh is not None:
-            times, valid = event_times(fresh, self.intake.time or "")
-            clock = clock.moved(int(times[valid].max()) if valid.any() else None, self.spec)
-        results = _Batch(self, clock, task, counters).run(fresh)
+        when = event_times(fresh, self.intake.time or "") if fresh is not None else None
+        if when is not None and when[1].any():
+            clock = clock.moved(int(when[0][when[1]].max()), self.spec)
+        results = _Batch(self, clock, task, counters).run(fresh, when)
         spent = time.perf_counter() - before
         counters.busy += spent
         counters.service.append(spent)
@@ -71,8 +72,8 @@ class _Batch:
         self.kinds = kinds
         self.results: list[pa.RecordBatch] = []
 
-    def run(self, fresh: pa.Table | None) -> list[pa.RecordBatch]:
-        """Return the results of the windows that close."""
+    def run(self, fresh: pa.Table | None, when: tuple[Longs, Bools] | None) -> list[pa.RecordBatch]:
+        """Return the results of the windows that close; `when` are the fresh rows' event times, and which are valid."""
         clock, log = self.clock, self.log
         passes = self._passes()
         old = log.read() if log is not None and (passes or clock.final or log.is_long) else None
@@ -84,8 +85,8 @@ class _Batch:
         meta = self._look_up(keys)
         split = old.num_rows if old is not None else 0
         there = np.ones(both.num_rows, dtype=bool)  # rows that are in the log, or join it
-        if fresh is not None:
-            there[split:], meta = self._admit(fresh, keys.slots[split:], meta)
+        if fresh is not None and when is not None:
+            there[split:], meta = self._admit(fresh, when, keys.slots[split:], meta)
         keep = there.copy()
         if passes:
             assert clock.upto is not None
@@ -111,7 +112,7 @@ class _Batch:
 
     def _close(
         self, rows: pa.Table, keys: Keys, slots: Longs, closed: int | None, upto: int, meta: dict[str, Numbers]
-    ) -> tuple[npt.NDArray[np.bool_], dict[str, Numbers]]:
+    ) -> tuple[Bools, dict[str, Numbers]]:
         """Evaluate the windows that end after `closed` and up to `upto`; return which rows stay, and the keys' meta."""
         times, _ = event_times(rows, self.intake.time or "")
         concerned = np.ones(len(times), dtype=bool)
@@ -139,14 +140,14 @@ class _Batch:
         return keep, step.meta
 
     def _admit(
-        self, fresh: pa.Table, slots: Longs, meta: dict[str, Numbers]
-    ) -> tuple[npt.NDArray[np.bool_], dict[str, Numbers]]:
-        times, valid = event_times(fresh, self.intake.time or "")
+        self, fresh: pa.Table, when: tuple[Longs, Bools], slots: Longs, meta: dict[str, Numbers]
+    ) -> tuple[Bools, dict[str, Numbers]]:
+        times, valid = when
         admitted = admit(self.spec, slots, times, self.clock.closed, meta, valid)
         self.intake.note(fresh, times, valid, admitted.accept, admitted.late, self.task)
         return admitted.accept, admitted.meta
 
-    def _keep(self, rows: pa.Table, keep: npt.NDArray[np.bool_], split: int) -> None:
+    def _keep(self, rows: pa.Table, keep: Bools, split: int) -> None:
         """Append the fresh rows, from `split` on, to the log; when it has many segments, write all that is left."""
         if self.log is None:
             return

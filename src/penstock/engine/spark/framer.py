@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from penstock.engine.spark import frames
 from penstock.engine.spark.kept_plan import KeptPlan, Planned
+from penstock.engine.spark.map_side import Half
 from penstock.engine.spark.program import INDEX_BITS, REPORT_SCHEMA
 from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.stages import JobPlan, Plan, Stage, owner_of
@@ -39,7 +40,7 @@ class Framer:
         self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, rows: int
     ) -> DataFrame | Planned:
         """Return the DataFrame of a job, whose rows are its tasks' reports; `rows` is a guess at how many it reads."""
-        first = job.stages[0]
+        first, half = job.stages[0], None
         place = self._place(job, batch, document, entry, rows)
         kept = self._plans.get(place)
         if kept is not None and (planned := kept.over(batch)) is not None:
@@ -48,9 +49,9 @@ class Framer:
         for stage in job.stages:
             # Only native rows may be gathered without an exchange: behind a stage that would undo its width.
             route = document["routes"].get(stage.name)
-            exchanged = self._exchange(frame, stage, entry, rows, rows < FEW_ROWS and stage is first, route)
+            few = rows < FEW_ROWS and stage is first
+            exchanged, half = self._exchange(frame, stage, entry, rows, few, route)
             frame = self._stage(stage).apply(exchanged)
-        half = getattr(exchanged, "_penstock_half", None)
         if place is not None and (plan := KeptPlan.of(batch, frame, half)) is not None:
             if len(self._plans) >= MANY_PLANS:  # routes come and go
                 self._plans.clear()
@@ -117,20 +118,21 @@ class Framer:
 
     def _exchange(
         self, frame: DataFrame, stage: Stage, entry: dict[str, Any], rows: int, few: bool, route: list[int] | None
-    ) -> DataFrame:
+    ) -> tuple[DataFrame, Half | None]:
+        """Send rows to the tasks of a stage; of a window with many panes, return its map side, too."""
         node = stage.head
         if node is None:
-            return frame
+            return frame, None
         width = entry["widths"][node.name]
         stamped = stage.root not in self.plan.native  # Python stages and taps stamp their rows themselves
         if isinstance(node, op.Map):
-            return frames.farm_exchange(frame, node, width, stamped=stamped, few=few, rows=rows)
+            return frames.farm_exchange(frame, node, width, stamped=stamped, few=few, rows=rows), None
         if isinstance(node, op.Stateful) or node.path != "native":
             columns = self.programs.columns_of(node, stage.root)
-            return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few, route=route)
+            return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few, route=route), None
         arrival = self.arrival_of(stage)
-        if node.name in entry["appends"] and (panes := frames.own_panes(frame, node, arrival=arrival)) is not None:
-            return panes
+        if node.name in entry["appends"] and (own := frames.own_panes(frame, node, arrival=arrival)) is not None:
+            return own
         many = self._many_panes(node.name)
         return frames.pane_exchange(frame, node, width, arrival=arrival, few=few, many_panes=many, route=route)
 

@@ -13,9 +13,9 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import LongType, StructType
 from pyspark.util import PythonEvalType
 
-from penstock.engine.spark.map_side import map_side
+from penstock.engine.spark.map_side import Half, map_side
 from penstock.engine.spark.program import INDEX_BITS, POS, Program
-from penstock.engine.spark.state import GROUPS, HASH
+from penstock.engine.spark.state import GROUPS, HASH, plain_route
 from penstock.flow import operators as op
 from penstock.windows.aggregates import partials_of
 from penstock.windows.panes import PANE
@@ -192,11 +192,6 @@ def hash_text(key: tuple[str, ...]) -> str:
     return f"xxhash64({', '.join(quoted(name) for name in key)})" if key else "0L"
 
 
-def plain_route(width: int) -> tuple[int, ...]:
-    """Return the task of each key group where nobody moved any: by turns."""
-    return tuple(group % width for group in range(GROUPS))
-
-
 def route_text(width: int, route: Sequence[int] | None = None) -> str:
     """Return SQL text for the task of a row: what its key group's route says, by default the group modulo the width."""
     group = f"shiftrightunsigned(shiftrightunsigned({HASH}, 32) * {GROUPS}L, 32)"  # state.group_of
@@ -262,22 +257,23 @@ def pane_exchange(
     few: bool = False,
     many_panes: bool = False,
     route: Sequence[int] | None = None,
-) -> DataFrame:
-    """Aggregate natively per key and pane, then send the pane rows to the tasks of their key groups."""
+) -> tuple[DataFrame, Half | None]:
+    """Aggregate natively per key and pane, then send the pane rows to the tasks of their key groups.
+
+    With the map side of the aggregate, where that alone is taken.
+    """
     alone = few and width == 1
-    if many_panes and not alone and (panes := own_panes(frame, node, arrival=arrival)) is not None:
-        spread = panes.repartitionById(width, sql(route_text(width, route)))
-        spread._penstock_half = panes._penstock_half  # type: ignore[attr-defined]
-        return spread
+    if many_panes and not alone and (own := own_panes(frame, node, arrival=arrival)) is not None:
+        return own[0].repartitionById(width, sql(route_text(width, route))), own[1]
     keys, measures = pane_measures(node, arrival)
     if alone:
         frame = frame.coalesce(1)  # one partition satisfies the grouping too: no exchange at all
     named = [f"{text} as {quoted(name)}" for name, text in measures.items()]
     panes = grouped(frame, keys, [f"{hash_text(node.key)} as {HASH}", *named])
-    return panes if alone else panes.repartitionById(width, sql(route_text(width, route)))
+    return panes if alone else panes.repartitionById(width, sql(route_text(width, route))), None
 
 
-def own_panes(frame: DataFrame, node: op.Window, *, arrival: str | None = None) -> DataFrame | None:
+def own_panes(frame: DataFrame, node: op.Window, *, arrival: str | None = None) -> tuple[DataFrame, Half] | None:
     """Aggregate natively per key and pane, each task its own rows, and leave them where they are; None if it cannot be.
 
     The pane need not cross over to Python: the greatest event time in it says which it is.
@@ -288,6 +284,4 @@ def own_panes(frame: DataFrame, node: op.Window, *, arrival: str | None = None) 
     if half is None:
         return None
     columns = [quoted(name) for name in (*node.key, *measures)]
-    panes = selected(half.frame, *columns, f"{hash_text(node.key)} as {HASH}")
-    panes._penstock_half = half  # type: ignore[attr-defined]
-    return panes
+    return selected(half.frame, *columns, f"{hash_text(node.key)} as {HASH}"), half

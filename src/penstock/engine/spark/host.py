@@ -15,10 +15,8 @@ from penstock.control.decision import Decision
 from penstock.engine.spark.controller import Controller
 from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.framer import FEW_ROWS, Framer
-from penstock.engine.spark.frames import plain_route
 from penstock.engine.spark.kept_plan import Planned
 from penstock.engine.spark.ledger import Ledger
-from penstock.engine.spark.logs import MAX_SEGMENTS
 from penstock.engine.spark.measure import Measured, arrived_by, batch_record
 from penstock.engine.spark.offsets import OffsetLog, Offsets
 from penstock.engine.spark.pause import Pause
@@ -27,7 +25,8 @@ from penstock.engine.spark.programs import ProgramBuilder
 from penstock.engine.spark.runner import Reports, Runner
 from penstock.engine.spark.sinks import Publisher, load
 from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of, waves
-from penstock.engine.spark.state import GROUPS, Segment, fold
+from penstock.engine.spark.state import GROUPS, Segment, fold, plain_route
+from penstock.engine.spark.ticks import HELD_ROWS, Ticks, together
 from penstock.engine.spark.watermarks import after, has_passed, in_force, needed
 from penstock.errors import UserFunctionError
 from penstock.flow import operators as op
@@ -38,7 +37,6 @@ from penstock.windows.kinds import is_ordered
 from penstock.windows.time import END_OF_TIME
 
 MANY_ROWS = 1 << 30
-HELD_ROWS = 1 << 19  # rows of a window's log that one task reads at a time: what bounds a worker's memory
 
 
 class Stopping(RuntimeError):
@@ -86,6 +84,7 @@ class Host:
         self._clocks: float | None = None  # wall clock - monotonic clock at the last batch
         self._windows = {n.name: n for n in flow.operators.values() if isinstance(n, op.Window)}
         self.pause = Pause(flow, self.controller, self._windows, self.stopping)
+        self.ticks = Ticks(self._windows)
         self.framer = Framer(flow, self.plan, self.programs)
         self.waves = waves(self.plan, flow)
         self.runner = Runner(spark, ledger.folder, max(len(wave) for wave in self.waves))
@@ -141,7 +140,8 @@ class Host:
         self.framer.panes |= {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}
         manifest = self._manifest(before, entry, document, reports)
         measured.reports, measured.entry = reports, {**entry, "offsets_before": before.get("offsets")}
-        while (ticked := self._tick(manifest, entry)) is not None:  # once for each window behind a window, at most
+        # Once for each window behind a window, at most.
+        while (ticked := self.ticks.entry(manifest, entry)) is not None:
             manifest, entry = self._close(batch, manifest, ticked, measured), ticked
         self._crash("output", number)
         with measured.part("manifest"):
@@ -175,37 +175,13 @@ class Host:
             with measured.part("run"):
                 reports |= ended()
             self._check([report for job in jobs for stage in job.stages for report in reports.get(stage.name, [])])
+            self.ticks.settle(entry, document["windows"], reports)
             for job in jobs:
                 for stage in job.stages:
                     for report in reports.get(stage.name, []):
                         for port, written in report["taps"].items():
                             document["taps"].setdefault(port, []).append(written)
         return reports
-
-    def _tick(self, manifest: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the entry of a tick that closes what a batch has left open; None if there is nothing to close.
-
-        A task that has all keys closes windows itself. Where there are several, none of them knows how far the others
-        have come, so what this batch's rows have passed is closed by them once more, without rows. The same goes for
-        windows whose rows were only appended, and for their logs when these are long.
-        """
-        if entry["flush"]:
-            return None
-        watermarks = {name: known.get("watermark") for name, known in manifest["windows"].items()}
-        ripe = [name for name in entry["appends"] if len(manifest["state"].get(name, [])) > 2 * MAX_SEGMENTS]
-        for name in {*entry["appends"], *entry.get("at_once", [])}:
-            known, node = manifest["windows"][name], self._windows[name]
-            reached = [] if name not in entry["appends"] else [entry["watermarks"][name]]
-            if name in entry.get("at_once", []):
-                reached.append(in_force(known, node.spec, entry["cut_us"], idle=False))
-            watermarks[name] = max((one for one in reached if one is not None), default=known["watermark"])
-            if has_passed(node, known["watermark"], watermarks[name]):
-                ripe.append(name)
-        if ripe:
-            return {**entry, "idle": True, "watermarks": watermarks, "ripe": ripe, "appends": []}
-        for name, watermark in watermarks.items():  # no window lies between the two
-            manifest["windows"][name]["watermark"] = watermark
-        return None
 
     def _close(
         self, batch: DataFrame, manifest: dict[str, Any], entry: dict[str, Any], measured: Measured
@@ -215,10 +191,7 @@ class Host:
         reports = self._run(self.framer.without_rows(batch), document, manifest, entry, measured)
         for name, found in reports.items():
             measured.reports[name] = [*measured.reports.get(name, []), *found]
-        closed = self._manifest(manifest, entry, document, reports)
-        for port, written in manifest["outputs"].items():
-            closed["outputs"][port] = [*written, *closed["outputs"].get(port, [])]
-        return closed
+        return together(manifest, self._manifest(manifest, entry, document, reports))
 
     def _log(self, number: int, before: dict[str, Any], offsets: Offsets) -> dict[str, Any]:
         """Log what changes results; a replay gets what was logged, with widths of today.
@@ -252,7 +225,7 @@ class Host:
 
     def _document(self, number: int, before: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
         """Return what the tasks of a batch need to know; it travels as a local property of the jobs."""
-        widths = entry["widths"]
+        widths, ahead = entry["widths"], self.ticks.ahead(self.plan, before, entry)
         keyed = [n.name for n in self.flow.operators.values() if isinstance(n, (op.Stateful, op.Window))]
         return {
             "id": number,
@@ -268,8 +241,9 @@ class Host:
                     "closed": before["windows"].get(name, {}).get("watermark"),
                     "watermark": watermark,
                     "flush": entry["flush"],
-                    "at_once": self._closes_alone(name, entry),
+                    "at_once": self.ticks.alone(name, entry),
                     "appends": name in entry["appends"],
+                    "ahead": ahead.get(name),
                 }
                 for name, watermark in entry["watermarks"].items()
             },
@@ -277,10 +251,6 @@ class Host:
             "telemetry": self.telemetry,
             "crash": self.crash.in_task(number) if self.crash else None,
         }
-
-    def _closes_alone(self, name: str, entry: dict[str, Any]) -> bool:
-        """Whether one task has all rows of a window that is closed at once: it knows the watermark, and closes."""
-        return name in entry.get("at_once", []) and entry["widths"][name] == 1 and name not in entry["appends"]
 
     def _route(self, name: str, width: int) -> tuple[int, ...]:
         """Return the task of each key group: as decided, if that fits the width, else by turns."""
@@ -351,7 +321,7 @@ class Host:
             if name in entry["appends"]:  # what it reaches is closed by a tick
                 watermark = before["windows"].get(name, {}).get("watermark")
             seen = [report["seen"][name] for report in every if name in report.get("seen", {})]
-            moves = self._closes_alone(name, entry)
+            moves = self.ticks.alone(name, entry)
             windows[name] = after(before["windows"].get(name, {}), watermark, seen, node.spec, entry["cut_us"], moves)
             watermark = windows[name]["watermark"]
             if watermark is not None and not is_ordered(node.spec):  # drop segments that no open window needs

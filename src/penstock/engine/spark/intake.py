@@ -13,7 +13,7 @@ from penstock.engine.spark.heads import one_batch
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import event_times
 from penstock.engine.spark.state import HASH
-from penstock.engine.spark.watermarks import clock_pane
+from penstock.engine.spark.watermarks import clock_pane, moved
 from penstock.windows.kinds import WindowSpec, is_ordered
 from penstock.windows.order import arrange
 from penstock.windows.time import END_OF_TIME, Time
@@ -30,7 +30,8 @@ class Clock:
     Spark's rule: rows behind `closed`, the watermark of the batch before, are late; the others join. Then what `closed`
     had not passed and `upto` has is closed or released, rows of this very batch too. `final`: that is everything (a
     flush, or a batch DataFrame), and nothing is kept. `at_once`: the rows of this batch move `upto` on, as if a batch
-    without rows came after it. `appends`: rows are only kept, for a tick after the batch that closes windows.
+    without rows came after it. `appends`: rows are only kept, for a tick after the batch that closes windows; unless
+    so many tasks close them `ahead`, each of a share of the keys (ticks.py).
     """
 
     closed: int | None
@@ -38,6 +39,7 @@ class Clock:
     final: bool
     at_once: bool = False
     appends: bool = False
+    ahead: int | None = None
 
     @classmethod
     def of(cls, task: TaskRun, operator: str) -> Clock:
@@ -47,7 +49,7 @@ class Clock:
         entry = task.batch["windows"][operator]
         if entry["flush"]:
             return cls(entry["closed"], END_OF_TIME, final=True)
-        return cls(entry["closed"], entry["watermark"], False, entry["at_once"], entry["appends"])
+        return cls(entry["closed"], entry["watermark"], False, entry["at_once"], entry["appends"], entry["ahead"])
 
     def moved(self, latest: int | None, spec: WindowSpec) -> Clock:
         """Return the clock after rows of this batch up to an event time, where they count at once.
@@ -55,10 +57,7 @@ class Clock:
         >>> Clock(5, 8, final=False, at_once=True).moved(20, Time("10 us", lateness="2 us")).upto
         18
         """
-        if not self.at_once or latest is None:
-            return self
-        reached = latest - spec.lateness_us
-        return replace(self, upto=reached if self.upto is None else max(self.upto, reached))
+        return replace(self, upto=moved(self.upto, latest, spec)) if self.at_once else self
 
     def passes(self, spec: Time) -> bool:
         """Whether the end of a window of a fixed grid was passed; if not, none closes and no log need be read.

@@ -7,6 +7,7 @@ watermark. `lo` and `hi` bound what a segment holds (panes), so that the driver 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ from penstock.engine.spark.state import (
     hashes_of,
     known_good,
     open_segment,
+    plain_route,
 )
 
 SORTED = b"penstock.sorted"  # in the schema of a segment
@@ -32,9 +34,13 @@ MAX_SEGMENTS = 24
 
 def owned_groups(task: TaskRun, operator: str) -> int:
     """Return the bit mask of the key groups routed to this task."""
+    return _mask(task.batch["routes"][operator], task.partition)
+
+
+def _mask(route: Sequence[int], task: int) -> int:
     mask = 0
-    for group, target in enumerate(task.batch["routes"][operator]):
-        if target == task.partition:
+    for group, target in enumerate(route):
+        if target == task:
             mask |= 1 << group
     return mask
 
@@ -60,9 +66,11 @@ class RowLog:
     operator: str
     name: str
     shared: bool = False  # the rows at hand are of any group: they can be appended, and nothing else
+    share: int | None = None  # read by so many tasks by turns, whatever the route says
 
     def __post_init__(self) -> None:
-        self.mine = (1 << GROUPS) - 1 if self.shared else owned_groups(self.task, self.operator)
+        self.route = plain_route(self.share) if self.share else self.task.batch["routes"][self.operator]
+        self.mine = (1 << GROUPS) - 1 if self.shared else _mask(self.route, self.task.partition)
         known = [Segment(**entry) for entry in self.task.batch.get("state", {}).get(self.name, [])]
         self.segments = [segment for segment in known if segment.groups & self.mine]
 
@@ -77,8 +85,7 @@ class RowLog:
         Segments that hold no pane `below` a given one are left out.
         """
         assert self.task.folder is not None
-        routes = self.task.batch["routes"][self.operator]
-        groups = np.array([target == self.task.partition for target in routes], dtype=bool)
+        groups = np.array([target == self.task.partition for target in self.route], dtype=bool)
         pieces = []
         for segment in self.segments:
             if below is not None and segment.lo >= below:

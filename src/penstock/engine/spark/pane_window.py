@@ -19,7 +19,7 @@ from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
 from penstock.engine.spark.results import DETAILS, details_of
 from penstock.engine.spark.state import HASH
 from penstock.windows.aggregates import ROWS, Output, partials_of
-from penstock.windows.panes import END, PANE, START, close_windows, compact, live, pane_bounds
+from penstock.windows.panes import END, PANE, START, close_windows, compact, live, pane_bounds, reached_by
 from penstock.windows.time import Time
 
 
@@ -40,12 +40,15 @@ class PaneHead:
         Or only append to the log, where the rows at hand are not those of this task's keys.
         """
         counters = task.counters.setdefault(self.operator, Counters())
-        table = gather(batches)
-        before = time.perf_counter()
         clock = Clock.of(task, self.operator)
+        begun = time.perf_counter()
+        ahead = self._close(None, clock, task) if clock.ahead else []  # while the rows are on their way
+        spent = time.perf_counter() - begun
+        table = gather(batches)
+        begun = time.perf_counter()
         fresh = self._fresh(table, clock.closed, task, counters)
         if clock.appends:
-            results = []
+            results = ahead
             self._append(fresh, task, counters)
         else:
             clock = clock.moved(latest_seen(task, self.operator), self.spec)
@@ -53,7 +56,7 @@ class PaneHead:
             if task.folder is not None:
                 self._keep(fresh, clock, task, counters)
         counters.calls += 1
-        spent = time.perf_counter() - before
+        spent += time.perf_counter() - begun
         counters.busy += spent
         counters.service.append(spent)
         for result in results:
@@ -119,9 +122,11 @@ class PaneHead:
         """Close the windows whose end was passed, over the log and the batch's panes."""
         if clock.upto is None or not clock.passes(self.spec):
             return []
-        reached = self.spec.last_closed(clock.upto) * self.spec.panes_per_slide + self.spec.panes_per_window
-        log = RowLog(task, self.operator, self.operator).read(below=reached) if task.folder is not None else None
-        pieces = [piece for piece in (log, fresh) if piece is not None]
+        old = None
+        if task.folder is not None:
+            log = RowLog(task, self.operator, self.operator, share=clock.ahead)
+            old = log.read(below=reached_by(self.spec, clock.upto))
+        pieces = [piece for piece in (old, fresh) if piece is not None]
         if not pieces:
             return []
         panes = pa.concat_tables(pieces)

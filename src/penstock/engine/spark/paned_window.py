@@ -37,7 +37,7 @@ from penstock.windows.count import Count
 from penstock.windows.firing import Fired
 from penstock.windows.kinds import advance
 from penstock.windows.order import edges_of
-from penstock.windows.panes import PANE, lift_panes
+from penstock.windows.panes import PANE, lift_panes, reached_by
 from penstock.windows.time import Time
 from penstock.windows.time_content import fire_time
 
@@ -128,9 +128,7 @@ class PanedTimeHead:
         if rows is None or not rows.num_rows:
             return rows, []
         times, _ = event_times(rows, self.intake.time or "")
-        last = min(self.spec.last_closed(watermark), int(self.spec.last_window(times.max())))
-        reached = last * self.spec.panes_per_slide + self.spec.panes_per_window
-        due = self.spec.pane_of(times) < reached
+        due = self.spec.pane_of(times) < reached_by(self.spec, watermark)
         if not due.any():
             return rows, []
         mine = rows.filter(pa.array(due))

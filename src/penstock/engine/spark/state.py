@@ -69,6 +69,11 @@ def first_hashes(groups: int) -> U64:
     return np.array([-(-(group << 32) // groups) << 32 for group in range(groups)], dtype=np.uint64)
 
 
+def plain_route(width: int) -> tuple[int, ...]:
+    """Return the task of each key group where nobody moved any: by turns."""
+    return tuple(group % width for group in range(GROUPS))
+
+
 def group_mask(groups: Ints) -> int:
     """Return the bit mask of a set of groups."""
     mask = 0

@@ -48,6 +48,19 @@ def clock_pane(spec: WindowSpec, time: Ints) -> Ints:
     return time // RESOLUTION_US
 
 
+def moved(watermark: int | None, latest: int | None, spec: WindowSpec) -> int | None:
+    """Return the watermark after rows up to an event time; it never goes back.
+
+    >>> spec = Time("10 us", lateness="2 us")
+    >>> moved(None, 9, spec), moved(5, 20, spec), moved(5, 6, spec), moved(5, None, spec)
+    (7, 18, 5, 5)
+    """
+    if latest is None:
+        return watermark
+    reached = latest - spec.lateness_us
+    return reached if watermark is None else max(watermark, reached)
+
+
 def in_force(before: dict[str, Any], spec: WindowSpec, cut_us: int, idle: bool) -> int | None:
     """Return the watermark of a batch, given the operator's entry in the manifest before it.
 
@@ -63,9 +76,7 @@ def in_force(before: dict[str, Any], spec: WindowSpec, cut_us: int, idle: bool) 
         return None
     if idle and before.get("anchor") is not None:
         latest += max(0, cut_us - before["anchor"])
-    watermark = int(latest) - spec.lateness_us
-    previous = before.get("watermark")
-    return watermark if previous is None else max(watermark, int(previous))
+    return moved(before.get("watermark"), int(latest), spec)
 
 
 def awaits_a_cut(node: op.Window, entry: dict[str, Any], now_us: int, goes_on: bool = True) -> bool:
@@ -99,9 +110,8 @@ def after(
     """
     events = [entry["max_event"] for entry in seen if entry.get("max_event") is not None]
     latest = max([*events, *([before["max_event"]] if before.get("max_event") is not None else [])], default=None)
-    if moves and latest is not None:
-        reached = latest - spec.lateness_us
-        watermark = reached if watermark is None else max(watermark, reached)
+    if moves:
+        watermark = moved(watermark, latest, spec)
     firsts: dict[int, int] = dict(before.get("firsts", []))
     for entry in seen:
         for pane, arrival in zip(*entry.get("first", [[], []]), strict=True):
