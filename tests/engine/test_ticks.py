@@ -96,4 +96,6 @@ def test_what_was_closed_ahead_counts_only_where_no_row_of_the_batch_lies_in_it(
     assert {batch for batch, counts in plain.items() if counts} == {1, 2, 5, 6, 10, 11}
     assert {batch for batch, counts in plain.items() if not counts} == {3, 7, SHORT}, "tried, and taken back"
     assert any(counts for _, name, counts in settled if name == "patient")
-    assert {name for _, name, _ in settled} == {*SPECS, "first", "second"}, "a step behind a window could not be taken back"
+    assert {name for _, name, _ in settled} == {*SPECS, "first", "second"}, (
+        "a step behind a window could not be taken back"
+    )

@@ -70,14 +70,25 @@ def judged(records: Iterable[BatchRecord]) -> Iterator[tuple[str, dict[str, Any]
                 yield statistic, bound, under
 
 
+def off_by(records: Sequence[BatchRecord], name: str | None = None) -> float | None:
+    """Return the mean of |measured - predicted| / measured over batches, of one bound or of all; None if unknown.
+
+    >>> seen = {"outcome": {"a": {"predicted_s": 0.75, "measured_s": 1.0}}}
+    >>> off_by([BatchRecord(1, control=seen)]), off_by([BatchRecord(1, control=seen)], "b")
+    (0.25, None)
+    """
+    if {record.latency_from for record in records if record.latency} == {"cut"}:
+        return None  # what is predicted is the latency from arrival
+    outcomes = [each for record in records for each in record.control.get("outcome", {}).items()]
+    pairs = [(pair["predicted_s"], pair["measured_s"]) for bound, pair in outcomes if name in (None, bound)]
+    errors = [abs(measured - predicted) / measured for predicted, measured in pairs if measured > 0.0]
+    return sum(errors) / len(errors) if errors else None
+
+
 def _promise(statistic: str, bound: dict[str, Any], records: list[BatchRecord]) -> PromiseReport:
     name, bound_s = bound["name"], bound[f"{statistic}_s"]
     values = [span.value_s for span in spans(statistic, bound, records)]
     verdict: dict[str, Any] = next((r.control["verdict"] for r in reversed(records) if "verdict" in r.control), {})
-    pairs = [r.control["outcome"][name] for r in records if name in r.control.get("outcome", {})]
-    if {record.latency_from for record in records if record.latency} == {"cut"}:
-        pairs = []  # what is predicted is the latency from arrival
-    errors = [abs(p["measured_s"] - p["predicted_s"]) / p["measured_s"] for p in pairs if p["measured_s"] > 0.0]
     # Of several limits the tightest governs, and the verdict is about that one: if it can be kept, so can the others.
     governs = verdict.get("kind", statistic) == statistic and verdict.get("bound_s", bound_s) == bound_s
     feasible = verdict.get("feasible") if governs or verdict.get("feasible") else None
@@ -93,7 +104,7 @@ def _promise(statistic: str, bound: dict[str, Any], records: list[BatchRecord]) 
         intervals=len(values),
         kept=sum(value <= bound_s for value in values) / len(values) if values else None,
         measured_ms=None if everything is None else everything * 1e3,
-        predicted_off_by=sum(errors) / len(errors) if errors else None,
+        predicted_off_by=off_by(records, name),
         feasible=feasible,
         least_ms=None if verdict.get("least_s") is None else verdict["least_s"] * 1e3,
         parts_ms=parts,

@@ -35,6 +35,7 @@ from penstock.bench.adaptive.replays import replayed_share
 from penstock.control.decision import Decision
 from penstock.control.histogram import LogHistogram
 from penstock.observe.processor import cpu_seconds
+from penstock.observe.promise import off_by
 from penstock.observe.record import BatchRecord
 from penstock.observe.telemetry import telemetry_dir
 from penstock.sources.schedule import Schedule
@@ -119,7 +120,6 @@ def run(
                 job.require(built.target.none())
             hold_until(lasts)
             spent = cpu_seconds() - before
-            error = job.host.controller.predictions.mape()
         finally:
             job.stop()
         if keep is not None:
@@ -134,7 +134,7 @@ def run(
         cpu_seconds=spent,
         width_seconds=sum(record.decision["widths"].get(built.operator, 0) * record.cycle_s for record in judged),
         reconfigurations=changes(judged),
-        model_error=error,
+        model_error=off_by(judged),
         uneven=unevenness(judged, built.operator, steps),
         seconds=end - start,
         more={"chained": chained(judged)} if scenario.variants else {},

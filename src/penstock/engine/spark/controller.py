@@ -15,7 +15,6 @@ from typing import Any
 
 from penstock.control.decision import Decision, Policy, Static
 from penstock.control.limiter import Limiter
-from penstock.control.models.predictions import PredictionLog
 from penstock.control.observation import Bound, Observation
 from penstock.engine.spark.stages import Plan, Stage, pipelines
 from penstock.flow import operators as op
@@ -35,7 +34,6 @@ class Controller:
         self.flow, self.plan, self.policy, self.interval_s = flow, plan, policy, interval_s
         self.requirements: tuple[Requirement, ...] = flow.requirements
         self.limiter = Limiter()
-        self.predictions = PredictionLog()
         self.errors = 0  # times the policy raised
         limits = {n.name: (n.width.lo, n.width.hi) for n in flow.operators.values() if getattr(n, "width", None)}  # type: ignore[attr-defined]
         self.widths: dict[str, tuple[int, int]] = limits
@@ -147,8 +145,6 @@ class Controller:
             seen = [record.latency[sink] for sink in self.sinks.get(name, ()) if sink in record.latency]
             mean = next((histogram.mean for histogram in seen if histogram.mean is not None), None)
             if mean is not None and not record.replayed:
-                self.predictions.predict("batch-service", name, at_s=0.0, value=predicted)
-                self.predictions.settle(name, at_s=1.0, measured=mean)
                 outcome[name] = {"predicted_s": predicted, "measured_s": mean}
         return {"outcome": outcome} if outcome else {}
 
