@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.spark import frames
-from penstock.engine.spark.kept_plan import KeptPlan, Planned
+from penstock.engine.spark.kept_plan import KeptPlan, Planned, partitions_of
 from penstock.engine.spark.map_side import Half
 from penstock.engine.spark.program import INDEX_BITS, REPORT_SCHEMA
 from penstock.engine.spark.programs import ProgramBuilder
@@ -65,7 +65,7 @@ class Framer:
 
         That is: the source's columns, whether few rows need no exchange, and of each stage its steps, tasks and routes.
         """
-        if not self._alone or not isinstance(self.flow.operators[op.owner(job.stages[0].root)], op.Read):
+        if not self._right_behind_its_source(job.stages[0]):
             return None
         place: list[Any] = [batch._jdf.schema().catalogString(), rows < FEW_ROWS]
         for stage in job.stages:
@@ -77,6 +77,13 @@ class Framer:
             appends = stage.name in entry["appends"]
             place += [*self._steps(stage), tasks, panes, appends, *document["routes"].get(stage.name, ())]
         return tuple(place)
+
+    def _right_behind_its_source(self, stage: Stage) -> bool:
+        return self._alone and isinstance(self.flow.operators[op.owner(stage.root)], op.Read)
+
+    def tasks_of(self, batch: DataFrame, stage: Stage) -> int | None:
+        """Return how many tasks read the rows of a stage before any exchange; None if only Spark's plan would tell."""
+        return partitions_of(batch) if self._right_behind_its_source(stage) else None
 
     def _many_panes(self, name: str) -> bool:
         """Whether a window had many panes last time. Of the first batch nothing is known: it may save much."""

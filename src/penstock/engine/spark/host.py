@@ -134,7 +134,8 @@ class Host:
             offsets = self.offsets.read(number) or Offsets(int(time.time() * 1e6), ())
             entry = self._log(number, before, offsets)
         self._crash("log", number)
-        document = self._document(number, before, entry)
+        ahead = self.ticks.ahead(self.plan, before, entry, lambda stage: self.framer.tasks_of(batch, stage))
+        document = self._document(number, before, entry, ahead)
         reports = self._run(batch, document, before, entry, measured)
         self._crash("state", number)
         self.framer.panes |= {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}
@@ -187,7 +188,7 @@ class Host:
         self, batch: DataFrame, manifest: dict[str, Any], entry: dict[str, Any], measured: Measured
     ) -> dict[str, Any]:
         """Run a tick within a batch, as another one that has no rows would; return what both leave together."""
-        document = self._document(manifest["id"], manifest, entry)
+        document = self._document(manifest["id"], manifest, entry, {})
         reports = self._run(self.framer.without_rows(batch), document, manifest, entry, measured)
         for name, found in reports.items():
             measured.reports[name] = [*measured.reports.get(name, []), *found]
@@ -223,9 +224,11 @@ class Host:
         logged = {**self.ledger.log(number, entry), "widths": entry["widths"]}
         return {**logged, "appends": [] if logged["idle"] or logged["flush"] else self.framer.appending(self._windows)}
 
-    def _document(self, number: int, before: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    def _document(
+        self, number: int, before: dict[str, Any], entry: dict[str, Any], ahead: dict[str, int]
+    ) -> dict[str, Any]:
         """Return what the tasks of a batch need to know; it travels as a local property of the jobs."""
-        widths, ahead = entry["widths"], self.ticks.ahead(self.plan, before, entry)
+        widths = entry["widths"]
         keyed = [n.name for n in self.flow.operators.values() if isinstance(n, (op.Stateful, op.Window))]
         return {
             "id": number,

@@ -88,6 +88,12 @@ class _Rows:
         return cls(source.rdd(), spread == _TOGETHER) if spread in (_TOGETHER, _ANYHOW) else None
 
 
+def partitions_of(batch: DataFrame) -> int | None:
+    """Return the partitions of a batch's rows; None if it is not plain rows."""
+    rows = _Rows.of(batch)
+    return None if rows is None else int(rows.rdd.getNumPartitions())
+
+
 @dataclass(frozen=True)
 class Planned:
     """A plan over the rows of one batch."""

@@ -13,12 +13,12 @@ A stream in order is like that. If one row does, what was closed ahead does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from penstock.engine.spark.logs import MAX_SEGMENTS
 from penstock.engine.spark.runner import Reports
-from penstock.engine.spark.stages import Plan
+from penstock.engine.spark.stages import Plan, Stage
 from penstock.engine.spark.watermarks import has_passed, in_force
 from penstock.flow import operators as op
 from penstock.windows.panes import reached_by
@@ -38,15 +38,20 @@ class Ticks:
         """Whether one task has all rows of a window that is closed at once: it knows the watermark, and closes."""
         return name in entry.get("at_once", []) and entry["widths"][name] == 1 and name not in entry["appends"]
 
-    def ahead(self, plan: Plan, before: dict[str, Any], entry: dict[str, Any]) -> dict[str, int]:
+    def ahead(
+        self, plan: Plan, before: dict[str, Any], entry: dict[str, Any], tasks_of: Callable[[Stage], int | None]
+    ) -> dict[str, int]:
         """Return the windows to be closed ahead in a batch, each with the number of tasks that share its keys.
 
-        Not those whose results go through further steps at once: these could not be taken back.
+        Not those whose results go through further steps at once: these could not be taken back. Nor where fewer tasks
+        read rows than the window is wide: a tick has more hands. `tasks_of` says how many there will be, if known.
         """
         found = {}
         for stage in plan.stages:
             name, log = stage.name, before["state"].get(stage.name, [])
             share = self._shares.get(name, 0) if name in entry["appends"] else 0
+            if share and (tasks := tasks_of(stage)) is not None:
+                share = tasks if tasks >= entry["widths"][name] else 0
             plain = not stage.steps and stage.outlet is None and name not in entry.get("at_once", [])
             few = sum(segment["rows"] for segment in log) <= share * HELD_ROWS and len(log) <= 2 * MAX_SEGMENTS
             if share and plain and few:
