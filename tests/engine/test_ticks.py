@@ -1,8 +1,12 @@
 """Windows closed ahead, by tasks that do not know all rows of the batch yet: it counts only where no row lies in them.
 
-batch        0     1     2     3     4     5     6     7     8
+batch        0     1     2     3     4     5     6     7     8     9     10    11
 rows         in order          back  in order          back  in order
-closed       -     ahead ahead tick  tick  ahead ...         from what the batch before was like, or too few tasks
+width        1     4     2     1     4     2     1     4     2     1     4     2       of two tasks that read rows
+closed       -     tick  ahead both  tick  ahead ahead tick  tick  both  tick  ahead
+
+Ahead is tried where the batch before was in order, and not where the window is wider. In batch 9 it is told of more
+tasks than there are.
 """
 
 from __future__ import annotations
