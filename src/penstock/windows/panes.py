@@ -304,14 +304,16 @@ class _Slide:
 def _slide(log: _Log, spec: Time, lo: int, hi: int) -> _Slide:
     """Find the non-empty windows within lo .. hi of every key (see the head of the module)."""
     first, last = spec.first_window_of_pane(log.pane), spec.last_window_of_pane(log.pane)
-    same = log.rank[1:] == log.rank[:-1]  # row i and row i + 1 belong to the same key
+    apart = np.flatnonzero(log.rank[1:] != log.rank[:-1])  # row i and row i + 1 belong to different keys
     opens, closes = np.maximum(first, lo), np.minimum(last, hi)
     # windows that begin with this row: after the last window of the row before it
     begin = opens.copy()
-    begin[1:] = np.where(same, np.maximum(opens[1:], last[:-1] + 1), opens[1:])
+    np.maximum(opens[1:], last[:-1] + 1, out=begin[1:])
+    begin[apart + 1] = opens[apart + 1]
     # windows that end with this row: before the first window of the row after it
     stop = closes.copy()
-    stop[:-1] = np.where(same, np.minimum(closes[:-1], first[1:] - 1), closes[:-1])
+    np.minimum(closes[:-1], first[1:] - 1, out=stop[:-1])
+    stop[apart] = closes[apart]
     firsts = np.maximum(closes - begin + 1, 0)
     lasts = np.maximum(stop - opens + 1, 0)
     # k counts up from `begin` inside each run: position in the result minus the position where the run starts
@@ -325,7 +327,8 @@ def _slide(log: _Log, spec: Time, lo: int, hi: int) -> _Slide:
         # in the next, all of that block up to this row belongs to the window, so it is cut where that block begins.
         block = log.pane // spec.panes_per_window
         fresh = np.ones(len(rows), dtype=np.bool_)
-        fresh[1:] = ~same | (block[1:] != block[:-1])
+        fresh[1:] = block[1:] != block[:-1]
+        fresh[apart + 1] = True
         starts = np.flatnonzero(fresh)
         first_of_block = np.repeat(starts, np.diff(starts, append=len(rows)))
         begins = np.repeat(block * spec.panes_per_window, lasts)

@@ -93,13 +93,15 @@ def block_scans(
     if longest * len(starts) == len(values):  # dense: all blocks equally long, a matrix as it stands
         prefix, suffix = _scan_rows(values.reshape(-1, longest), ufunc)
         return prefix.ravel(), suffix.ravel()
-    if len(starts) > 3 and (lengths[1:-1] == lengths[1]).all():  # dense but for the first and the last block
-        prefix, suffix = np.empty_like(values), np.empty_like(values)
-        cuts = (0, int(starts[1]), int(starts[-1]), len(values))
-        for (a, b), blocks in zip(pairwise(cuts), (1, len(starts) - 2, 1), strict=True):
-            ahead, behind = _scan_rows(values[a:b].reshape(blocks, -1), ufunc)
-            prefix[a:b], suffix[a:b] = ahead.ravel(), behind.ravel()
-        return prefix, suffix
+    turn = _turn(lengths, longest)
+    if turn:  # dense, each turn, but for its first and its last block
+        turns = values.reshape(len(starts) // turn, -1)
+        before, after = np.empty_like(turns), np.empty_like(turns)
+        cuts = (0, int(lengths[0]), int(starts[turn - 1]), turns.shape[1])
+        for (a, b), blocks in zip(pairwise(cuts), (1, turn - 2, 1), strict=True):
+            ahead, behind = _scan_rows(turns[:, a:b].reshape(len(turns) * blocks, -1), ufunc)
+            before[:, a:b], after[:, a:b] = ahead.reshape(len(turns), -1), behind.reshape(len(turns), -1)
+        return before.ravel(), after.ravel()
     prefix, suffix = np.empty_like(values), np.empty_like(values)
     if len(values) >= _LONG * len(starts):  # few and long: one by one, nothing is copied
         with np.errstate(invalid="ignore", over="ignore"):
@@ -120,6 +122,24 @@ def block_scans(
         ahead, behind = _scan_rows(matrix, ufunc)
         prefix[rows], suffix[rows] = ahead[cells], behind[cells]
     return prefix, suffix
+
+
+def _turn(lengths: NDArray[np.intp], longest: int) -> int:
+    """Return after how many blocks their lengths come again, where all but the first and the last of a turn are alike.
+
+    That is so where all keys have the same panes, one after the other, and a window does not begin or end with a block.
+    0 if it is not so.
+
+    >>> [_turn(np.array(lengths), 4) for lengths in ([1, 4, 4, 2, 1, 4, 4, 2], [4, 4, 2, 4, 4, 2], [4, 1, 4])]
+    [4, 3, 0]
+    """
+    odd = np.flatnonzero(lengths != longest)[:2]
+    for turn in (*(odd + 1).tolist(), *odd.tolist(), len(lengths)):
+        if turn < 3 or len(lengths) % turn or (lengths[1 : turn - 1] != longest).any():
+            continue
+        if (lengths.reshape(-1, turn) == lengths[:turn]).all():
+            return int(turn)
+    return 0
 
 
 def _scan_rows(matrix: NDArray[Any], ufunc: np.ufunc) -> tuple[NDArray[Any], NDArray[Any]]:
