@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.spark.heads import gather
-from penstock.engine.spark.intake import Clock, Intake
+from penstock.engine.spark.intake import Bools, Clock, Intake, Longs
 from penstock.engine.spark.keyed import Keys, KeyStore, keys_of
 from penstock.engine.spark.logs import RowLog
 from penstock.engine.spark.program import CHUNK_BITS, Counters, TaskRun
@@ -22,9 +21,6 @@ from penstock.windows.firing import Numbers
 from penstock.windows.order import edges_of
 from penstock.windows.time import Time
 from penstock.windows.time_content import admit, advance, meta_types
-
-Longs = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -44,7 +40,7 @@ class ContentHead:
         fresh = self.intake.rows(table, counters)
         clock = Clock.of(task, operator)
         when = event_times(fresh, self.intake.time or "") if fresh is not None else None
-        if when is not None and when[1].any():
+        if clock.at_once and when is not None and when[1].any():
             clock = clock.moved(int(when[0][when[1]].max()), self.spec)
         results = _Batch(self, clock, task, counters).run(fresh, when)
         spent = time.perf_counter() - before

@@ -7,7 +7,6 @@ watermark. `lo` and `hi` bound what a segment holds (panes), so that the driver 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,15 +31,11 @@ SORTED = b"penstock.sorted"  # in the schema of a segment
 MAX_SEGMENTS = 24
 
 
-def owned_groups(task: TaskRun, operator: str) -> int:
-    """Return the bit mask of the key groups routed to this task."""
-    return _mask(task.batch["routes"][operator], task.partition)
-
-
-def _mask(route: Sequence[int], task: int) -> int:
+def owned_groups(task: TaskRun, operator: str, share: int | None = None) -> int:
+    """Return the bit mask of the key groups routed to this task, or of its turns where so many tasks `share` them."""
     mask = 0
-    for group, target in enumerate(route):
-        if target == task:
+    for group, target in enumerate(plain_route(share) if share else task.batch["routes"][operator]):
+        if target == task.partition:
             mask |= 1 << group
     return mask
 
@@ -69,8 +64,7 @@ class RowLog:
     share: int | None = None  # read by so many tasks by turns, whatever the route says
 
     def __post_init__(self) -> None:
-        self.route = plain_route(self.share) if self.share else self.task.batch["routes"][self.operator]
-        self.mine = (1 << GROUPS) - 1 if self.shared else _mask(self.route, self.task.partition)
+        self.mine = (1 << GROUPS) - 1 if self.shared else owned_groups(self.task, self.operator, self.share)
         known = [Segment(**entry) for entry in self.task.batch.get("state", {}).get(self.name, [])]
         self.segments = [segment for segment in known if segment.groups & self.mine]
 
@@ -85,12 +79,11 @@ class RowLog:
         Segments that hold no pane `below` a given one are left out.
         """
         assert self.task.folder is not None
-        groups = np.array([target == self.task.partition for target in self.route], dtype=bool)
         pieces = []
         for segment in self.segments:
             if below is not None and segment.lo >= below:
                 continue
-            counts = counting(segment.groups, len(groups)) & groups
+            counts = counting(segment.groups & self.mine, GROUPS)
             table = open_segment(self.task.folder, segment)
             pieces += [table] if counts.all() else of_groups(table, counts)
         return pa.concat_tables(pieces) if pieces else None
