@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.spark import frames
-from penstock.engine.spark.kept_plan import KeptPlan, Planned, partitions_of
+from penstock.engine.spark.kept_plan import KeptPlan, Planned, in_partitions, no_rows, partitions_of
 from penstock.engine.spark.map_side import Half
 from penstock.engine.spark.program import INDEX_BITS, REPORT_SCHEMA
 from penstock.engine.spark.programs import ProgramBuilder
@@ -85,6 +85,11 @@ class Framer:
         """Return how many tasks read the rows of a stage before any exchange; None if only Spark's plan would tell."""
         return partitions_of(batch) if self._right_behind_its_source(stage) else None
 
+    def in_tasks(self, batch: DataFrame, wanted: Mapping[str, int]) -> DataFrame:
+        """Return a batch that is read by as many tasks, at least, as the stages right behind it want."""
+        behind = (stage.name for stage in self.plan.stages if self._right_behind_its_source(stage))
+        return in_partitions(batch, max((wanted.get(name, 0) for name in behind), default=0))
+
     def _many_panes(self, name: str) -> bool:
         """Whether a window had many panes last time. Of the first batch nothing is known: it may save much."""
         panes = self.panes.get(name)
@@ -110,8 +115,8 @@ class Framer:
         width = entry["widths"][stage.head.name]
         key = (width, *self._steps(stage))
         if key not in self._ticks:
-            nothing = spark.sparkContext._jsc.parallelize([], width).rdd()
-            empty = spark._jsparkSession.internalCreateDataFrame(nothing, spark.range(0)._jdf.schema(), False)
+            schema = spark.range(0)._jdf.schema()
+            empty = spark._jsparkSession.internalCreateDataFrame(no_rows(spark, width), schema, False)
             self._ticks[key] = Planned.of(self._stage(stage).apply(DataFrame(empty, spark)))
         return self._ticks[key]
 

@@ -136,6 +136,7 @@ class Host:
         self._crash("log", number)
         ahead = self.ticks.ahead(self.plan, before, entry, lambda stage: self.framer.tasks_of(batch, stage))
         document = self._document(number, before, entry, ahead)
+        batch = self.framer.in_tasks(batch, ahead)
         reports = self._run(batch, document, before, entry, measured)
         self._crash("state", number)
         self.framer.panes |= {name: sum(report["rows_read"] for report in found) for name, found in reports.items()}

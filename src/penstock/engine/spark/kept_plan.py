@@ -94,6 +94,22 @@ def partitions_of(batch: DataFrame) -> int | None:
     return None if rows is None else int(rows.rdd.getNumPartitions())
 
 
+def in_partitions(batch: DataFrame, least: int) -> DataFrame:
+    """Return a batch in at least so many partitions: empty ones are added, for tasks that have other work than rows."""
+    rows = _Rows.of(batch)
+    missing = 0 if rows is None else least - int(rows.rdd.getNumPartitions())
+    if rows is None or missing <= 0:
+        return batch
+    spark = batch.sparkSession
+    padded = rows.rdd.union(no_rows(spark, missing))
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(padded, batch._jdf.schema(), False), spark)
+
+
+def no_rows(spark: SparkSession, partitions: int) -> Any:
+    """Return so many partitions without rows, as Spark's plans read them."""
+    return spark.sparkContext._jsc.parallelize([], partitions).rdd()
+
+
 @dataclass(frozen=True)
 class Planned:
     """A plan over the rows of one batch."""

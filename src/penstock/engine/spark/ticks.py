@@ -43,18 +43,22 @@ class Ticks:
     ) -> dict[str, int]:
         """Return the windows to be closed ahead in a batch, each with the number of tasks that share its keys.
 
-        Not those whose results go through further steps at once: these could not be taken back. Nor where fewer tasks
-        read rows than the window is wide: a tick has more hands. `tasks_of` says how many there will be, if known.
+        Not those whose results go through further steps at once: these could not be taken back. `tasks_of` says how
+        many tasks will read rows, if that is known. Where they are fewer than the window is wide, tasks without rows
+        are to help.
         """
         found = {}
         for stage in plan.stages:
             name, log = stage.name, before["state"].get(stage.name, [])
             share = self._shares.get(name, 0) if name in entry["appends"] else 0
-            if share and (tasks := tasks_of(stage)) is not None:
-                share = tasks if tasks >= entry["widths"][name] else 0
+            closed = before["windows"].get(name, {}).get("watermark")
+            if not share or not has_passed(self.windows[name], closed, entry["watermarks"][name]):
+                continue
+            if (tasks := tasks_of(stage)) is not None:
+                share = max(tasks, entry["widths"][name])
             plain = not stage.steps and stage.outlet is None and name not in entry.get("at_once", [])
             few = sum(segment["rows"] for segment in log) <= share * HELD_ROWS and len(log) <= 2 * MAX_SEGMENTS
-            if share and plain and few:
+            if plain and few:
                 found[name] = share
         return found
 
