@@ -7,8 +7,10 @@ waits is a column of it, made from its index, so that a run is the same in strea
 from __future__ import annotations
 
 import math
+import statistics
 import time
 import zlib
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -86,13 +88,13 @@ def lines(index: Ints, random: np.random.Generator, *, first: int, last: int) ->
     return {"i": index, "line": first + index % (last - first)}
 
 
-def mandelbrot(batch: pa.RecordBatch, *, height: int) -> pa.RecordBatch:
+def mandelbrot(batch: pa.RecordBatch, *, height: int, pixels: int = PIXELS) -> pa.RecordBatch:
     """Draw lines: for each point c the least n with |z_n| > 2, z_0 = c, z_n+1 = z_n^2 + c, as a share of 255.
 
     Lines through the middle of the set cost about twenty times as much as those at the edge of the image.
     """
     line = np.asarray(batch.column("line"))
-    c = np.linspace(_LEFT, _LEFT + _SIDE, PIXELS, endpoint=False) + 1j * (_BOTTOM + _SIDE * line[:, None] / height)
+    c = np.linspace(_LEFT, _LEFT + _SIDE, pixels, endpoint=False) + 1j * (_BOTTOM + _SIDE * line[:, None] / height)
     left = np.full(c.size, ITERATIONS, dtype=np.int64)
     at, z, c = np.arange(c.size), c.ravel(), c.ravel()
     for n in range(ITERATIONS):
@@ -103,8 +105,23 @@ def mandelbrot(batch: pa.RecordBatch, *, height: int) -> pa.RecordBatch:
             if not len(at):
                 break
         z = z * z + c
-    shade = (left * 255 // ITERATIONS).astype(np.uint8).reshape(len(line), PIXELS)
+    shade = (left * 255 // ITERATIONS).astype(np.uint8).reshape(len(line), pixels)
     return pa.record_batch({"line": batch.column("line"), "pixels": pa.array([row.tobytes() for row in shade])})
+
+
+def pixels_here(line_s: float, dearest: Iterable[int], *, height: int, chunk: int = 8) -> int:
+    """With how many points these lines of an image cost so long each on this machine, drawn a chunk at a time.
+
+    >>> pixels_here(1e-3, range(40, 50), height=100) > 0
+    True
+    """
+    spent = []
+    for line in dearest:
+        batch = pa.record_batch({"line": np.full(chunk, line)})
+        before = time.perf_counter()
+        mandelbrot(batch, height=height)
+        spent.append((time.perf_counter() - before) / chunk)
+    return max(1, round(PIXELS * line_s / statistics.fmean(spent)))
 
 
 # -- tweets (thesis 001, section 5.1.3) ------------------------------------------------------------
