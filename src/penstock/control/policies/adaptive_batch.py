@@ -44,7 +44,6 @@ from penstock.control.policies.adaptive_limits import (
 from penstock.control.policies.chaining_chains import Chain
 
 _MARGIN = 0.93  # share of a bound that is planned with
-_TRUSTED = 0.97  # of a bound of the mean over many batches, once the model's error and its scatter are known
 _SLACK = 0.15  # by so much a cycle at the busiest is longer than the work of a batch
 _AT_EASE = 0.5  # up to this utilisation it need not be: what a slow batch leaves behind halves with each after it
 _FASTER = 0.97  # of a cycle: a wider plan that takes more is no faster
@@ -117,10 +116,7 @@ class BatchPlanner:
         # One batch's mean scatters; what cannot be widened is the host's own cost, fitted by it already.
         views = [v if v.lo == v.hi else replace(v, service_s=self.learners[v.name].service_s) for v in views]
         self._learn(as_chained(views, current.chains), limits, observed, current)
-        allowed = {
-            key: self._margin(key, observed) / max(self._safe(key, observed), 1.0) * most
-            for key, most in limits.items()
-        }
+        allowed = {key: _MARGIN / max(self._safe(key, observed), 1.0) * limit for key, limit in limits.items()}
         chains = self._chains(views, rates, allowed, limits, observed, current)
         members, views = views, as_chained(views, chains)
         widths, caps = self._least(views, rates, allowed, limits, observed.parallelism)
@@ -307,22 +303,14 @@ class BatchPlanner:
         # Of windows, only those that close late in a cycle tell how long the last of them take.
         return ratios[int((0.97 if has_ends(key) else 0.9) * (len(ratios) - 1))]
 
-    def _margin(self, key: Key, observed: Observation) -> float:
-        """The share of a bound to plan with: more of it for a mean whose error is known, over a span of k batches.
-
-        What a batch takes longer than expected, the k - 1 others of its span can make up for. A quantile they cannot.
-        """
-        if key[0] != "mean_s":
-            return _MARGIN
-        known = len(self._ratios.get(key, ())) / _RATIOS
-        return _MARGIN + (_TRUSTED - _MARGIN) * known * (1.0 - 1.0 / _batches_of_a_span(observed))
-
     def _safe(self, key: Key, observed: Observation) -> float:
         """The error to plan with: a mean is judged over a span of k batches, whose own mean scatters by s / sqrt(k)."""
         error, ratios = self._error(key), self._ratios.get(key, ())
         if key[0] != "mean_s" or len(ratios) < 4:
             return error
-        return error + _SIGMAS * statistics.stdev(ratios) / math.sqrt(_batches_of_a_span(observed))
+        over_s = min((bound.over_s for bound in observed.bounds), default=observed.interval_s)
+        batches = max(over_s / observed.interval_s, 1.0)
+        return error + _SIGMAS * statistics.stdev(ratios) / math.sqrt(batches)
 
     def _outlook(
         self,
@@ -382,12 +370,6 @@ class BatchPlanner:
             elif since > _MOST_HOLD:
                 self._hold[name] = _HOLD
         return chosen
-
-
-def _batches_of_a_span(observed: Observation) -> float:
-    """Batches in the shortest span over which a bound is judged."""
-    over_s = min((bound.over_s for bound in observed.bounds), default=observed.interval_s)
-    return max(over_s / observed.interval_s, 1.0)
 
 
 def _cap(view: OperatorView, slots: int) -> int:
