@@ -11,13 +11,10 @@ batch 9 they do not come.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,7 +24,7 @@ from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.kept_plan import in_partitions
 from penstock.engine.spark.ticks import Ticks
 from tests.engine.test_chaining import same
-from tests.engine.test_window_kinds import SCHEMA, expected, make_batches, numbers
+from tests.engine.test_window_kinds import expected, make_batches, numbers, read, write
 from tests.engine.tools import Changing
 
 BACK = (3, 7)
@@ -38,15 +35,6 @@ SPECS = {
     "patient": ps.Time("30 us", slide="5 us", lateness="25 us"),
 }
 NAMED = {"total": ps.sum("i"), "n": ps.count()}
-
-
-def write(batches: list[list[dict[str, Any]]], folder: Path) -> str:
-    folder.mkdir()
-    for number in range(len(batches) * FILES):
-        file = folder / f"{number:03d}.parquet"
-        pq.write_table(pa.Table.from_pylist(batches[number // FILES][number % FILES :: FILES], SCHEMA), file)
-        os.utime(file, (number, number))
-    return str(folder)
 
 
 def test_what_was_closed_ahead_counts_only_where_no_row_of_the_batch_lies_in_it(
@@ -79,10 +67,9 @@ def test_what_was_closed_ahead_counts_only_where_no_row_of_the_batch_lies_in_it(
 
     monkeypatch.setattr(Ticks, "settle", noted)
     monkeypatch.setattr(Ticks, "ahead", too_many)
-    schema = "i bigint, case bigint, k string, ts timestamp, d double"
-    frame = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES).parquet(write(batches, tmp_path / "in"))
+    folder = write([batch[n::FILES] for batch in batches for n in range(FILES)], tmp_path / "in")
     flow = ps.Flow("ahead")
-    rows = flow.read(frame, time="ts")
+    rows = flow.read(read(spark, folder, FILES), time="ts")
     for name, spec in SPECS.items():
         windows = rows.window(spec, key=("case", "k"), name=name).aggregate(**NAMED)
         windows.write("memory", name=f"to_{name}")

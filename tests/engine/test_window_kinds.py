@@ -107,9 +107,9 @@ def write(batches: list[list[dict[str, Any]]], folder: Path) -> str:
     return str(folder)
 
 
-def read(spark: SparkSession, folder: str) -> Any:
+def read(spark: SparkSession, folder: str, files: int = 1) -> Any:
     schema = "i bigint, case bigint, k string, ts timestamp, d double"
-    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(folder)
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", files).parquet(folder)
 
 
 def oracle_of(spec: Any, timed: bool) -> Any:

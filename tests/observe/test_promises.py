@@ -145,3 +145,16 @@ def test_a_required_rate_is_what_a_batch_did_in_its_own_time() -> None:
         assert seen is not None
         rates.append(seen.operators["score"].completed_per_s)
     assert rates == pytest.approx([10.0, 30.0])
+
+
+@pytest.mark.parametrize(
+    ("width", "busy_s", "each"), [(1, 0.01, 1), (1, 0.1, 3), (2, 0.07, 2), (2, 3.0, 4), (8, 0.1, 1)]
+)
+def test_a_farm_on_demand_has_as_many_tasks_as_its_work_is_worth(width: int, busy_s: float, each: int) -> None:
+    """At least one a replica, at most four; one for each 20 ms of work, told for the width that it has, or for two."""
+    observer = Observer({"score": (1, 8)}, slots=4, tasks_each={"score": 4})
+    stats = OperatorStats("score", "map", width=width, tasks=width, rows_in=10, busy_s=busy_s, stage="score")
+    observer.add(BatchRecord(0, rows_in=10, operators=(stats,), decision={"widths": {"score": width}}), 1.0)
+    seen = observer.look(1.1, 1.2, None, (), {}, {})
+    assert seen is not None
+    assert seen.operators["score"].tasks_each == each

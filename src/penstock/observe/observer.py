@@ -10,13 +10,14 @@ offered: rows due between two looks, where the source says what is due, else row
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from penstock.control.histogram import LogHistogram
-from penstock.control.models.batch_service import launches
+from penstock.control.models.batch_service import launches, worth_tasks
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.observe.fixed_cost import FixedCost
 from penstock.observe.record import BatchRecord, OperatorStats
@@ -107,7 +108,8 @@ class Observer:
         if rows > 0:
             views[ROWS] = _rows_view(rate, rows / span, per_row)
             for stage in merged_stages(records, self.limits):
-                views[stage.name] = self._view(stage, rows, rate, over if stage.name in targets else span)
+                each = self._tasks_each(stage, stage.busy_s / len(records))
+                views[stage.name] = self._view(stage, rows, rate, over if stage.name in targets else span, each)
         latency = {bound.name: found for bound in bounds if (found := measured(records, sinks[bound.name])) is not None}
         return Observation(
             now_s=now_s,
@@ -132,6 +134,11 @@ class Observer:
         several = stage.width > 1 and stage.name in self.tasks_each
         return stage.tasks + 1 if several else launches(stage.width)
 
+    def _tasks_each(self, stage: StageStats, busy_s: float) -> int:
+        """Tasks for each of several replicas, in batches like these."""
+        worth = math.ceil(worth_tasks(busy_s) / max(stage.width, 2))
+        return max(1, min(self.tasks_each.get(stage.name, 1), worth))
+
     def _rate(self, now_s: float, arrived: int | None, read_per_s: float) -> float:
         before, self._offered = self._offered, Offered(now_s, arrived)
         if arrived is None or before is None or before.rows is None or now_s - before.at_s < 1e-3:
@@ -145,7 +152,7 @@ class Observer:
             return max(0.0, arrived - read + rate * max(0.0, next_cut_s - now_s))
         return rate * max(0.0, next_cut_s - self._cut_s)
 
-    def _view(self, stage: StageStats, rows: int, rate: float, span: float) -> OperatorView:
+    def _view(self, stage: StageStats, rows: int, rate: float, span: float, tasks_each: int) -> OperatorView:
         lo, hi = self.limits.get(stage.name, (stage.width, stage.width))
         share = stage.rows / rows  # rows of this stage per row read
         service_s = stage.busy_s / stage.rows if stage.rows else 0.0
@@ -166,7 +173,7 @@ class Observer:
             utilisation=stage.busy_s / (stage.width * span),
             skew=stage.skew,
             groups=stage.groups,
-            tasks_each=self.tasks_each.get(stage.name, 1),
+            tasks_each=tasks_each,
         )
 
 

@@ -40,6 +40,7 @@ from penstock.errors import PolicyError
 BUSIEST = 0.85
 """No plan is busier than this: a small rise in load would stall it."""
 
+_WORTH_S = 0.02  # of work make a task worth it, where fewer would do: some five times what starting it costs
 _ROUNDING = 1e-9  # relative: a bound that is exactly the least latency is feasible
 _ROWS_SHARE = 0.6  # of a batch's work, where a bound of a few fixed costs governs: what grows with its rows
 _MOST_WAITED = 0.34  # of a slide, by batches that follow each other at once
@@ -54,6 +55,15 @@ def launches(width: int, each: int = 1) -> int:
     ([1, 3, 4], [1, 9, 13])
     """
     return width * each + 1 if width > 1 else 1
+
+
+def worth_tasks(busy_s: float) -> int:
+    """Into how many tasks work is worth being split: each is to do far more than it costs to start.
+
+    >>> [worth_tasks(busy_s) for busy_s in (0.0, 0.03, 0.1)]
+    [0, 2, 5]
+    """
+    return math.ceil(busy_s / _WORTH_S)
 
 
 def hottest_share(skew: float, width: int) -> float:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.engine.spark import frames
+from penstock.engine.spark.frames import Guess
 from penstock.engine.spark.kept_plan import KeptPlan, Planned, in_partitions, no_rows, partitions_of
 from penstock.engine.spark.map_side import Half
 from penstock.engine.spark.program import INDEX_BITS, REPORT_SCHEMA
@@ -37,11 +38,11 @@ class Framer:
         self.panes: dict[str, int] = {}  # pane rows of each native window in the last batch, as the host saw them
 
     def frame(
-        self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, rows: int
+        self, batch: DataFrame, job: JobPlan, document: dict[str, Any], entry: dict[str, Any], *, guess: Guess
     ) -> DataFrame | Planned:
-        """Return the DataFrame of a job, whose rows are its tasks' reports; `rows` is a guess at how many it reads."""
+        """Return the DataFrame of a job, whose rows are its tasks' reports."""
         first, half = job.stages[0], None
-        place = self._place(job, batch, document, entry, rows)
+        place = self._place(job, batch, document, entry, guess)
         kept = self._plans.get(place)
         if kept is not None and (planned := kept.over(batch)) is not None:
             return planned
@@ -49,8 +50,8 @@ class Framer:
         for stage in job.stages:
             # Only native rows may be gathered without an exchange: behind a stage that would undo its width.
             route = document["routes"].get(stage.name)
-            few = rows < FEW_ROWS and stage is first
-            exchanged, half = self._exchange(frame, stage, entry, rows, few, route)
+            few = guess.rows < FEW_ROWS and stage is first
+            exchanged, half = self._exchange(frame, stage, entry, guess, few, route)
             frame = self._stage(stage).apply(exchanged)
         if place is not None and (plan := KeptPlan.of(batch, frame, half)) is not None:
             if len(self._plans) >= MANY_PLANS:  # routes come and go
@@ -59,7 +60,7 @@ class Framer:
         return frame
 
     def _place(
-        self, job: JobPlan, batch: DataFrame, document: dict[str, Any], entry: dict[str, Any], rows: int
+        self, job: JobPlan, batch: DataFrame, document: dict[str, Any], entry: dict[str, Any], guess: Guess
     ) -> tuple[Any, ...] | None:
         """Return all that the plan of a job depends on; None where more does: a user's steps, taps, several sources.
 
@@ -67,12 +68,12 @@ class Framer:
         """
         if not self._right_behind_its_source(job.stages[0]):
             return None
-        place: list[Any] = [batch._jdf.schema().catalogString(), rows < FEW_ROWS]
+        place: list[Any] = [batch._jdf.schema().catalogString(), guess.rows < FEW_ROWS]
         for stage in job.stages:
             node, tasks = stage.head, 0
             if node is not None:
                 width = entry["widths"][node.name]
-                tasks = frames.farm_tasks(node, width, rows) if isinstance(node, op.Map) else width
+                tasks = frames.farm_tasks(node, width, guess) if isinstance(node, op.Map) else width
             panes = isinstance(node, op.Window) and self._many_panes(stage.name)
             appends = stage.name in entry["appends"]
             place += [*self._steps(stage), tasks, panes, appends, *document["routes"].get(stage.name, ())]
@@ -129,7 +130,7 @@ class Framer:
         return DataFrame(self._empty, batch.sparkSession)
 
     def _exchange(
-        self, frame: DataFrame, stage: Stage, entry: dict[str, Any], rows: int, few: bool, route: list[int] | None
+        self, frame: DataFrame, stage: Stage, entry: dict[str, Any], guess: Guess, few: bool, route: list[int] | None
     ) -> tuple[DataFrame, Half | None]:
         """Send rows to the tasks of a stage; of a window with many panes, return its map side, too."""
         node = stage.head
@@ -138,7 +139,7 @@ class Framer:
         width = entry["widths"][node.name]
         stamped = stage.root not in self.plan.native  # Python stages and taps stamp their rows themselves
         if isinstance(node, op.Map):
-            return frames.farm_exchange(frame, node, width, stamped=stamped, few=few, rows=rows), None
+            return frames.farm_exchange(frame, node, width, stamped=stamped, few=few, guess=guess), None
         if isinstance(node, op.Stateful) or node.path != "native":
             columns = self.programs.columns_of(node, stage.root)
             return frames.keyed_exchange(frame, node.key, width, columns, stamped=stamped, few=few, route=route), None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import LongType, StructType
 from pyspark.util import PythonEvalType
 
+from penstock.control.models.batch_service import worth_tasks
 from penstock.engine.spark.map_side import Half, map_side
 from penstock.engine.spark.program import INDEX_BITS, POS, Program
 from penstock.engine.spark.state import GROUPS, HASH, plain_route
@@ -155,29 +157,40 @@ def turns_text(number: str, tasks: int) -> str:
     return looked_up([turn % tasks for turn in range(TURNS)], f"pmod({number}, {TURNS}L)")
 
 
-def farm_tasks(node: op.Map, width: int, rows: int | None = None) -> int:
-    """Return the tasks of a farm: one a replica, on demand more, but no more than chunks of about so many rows.
+@dataclass(frozen=True)
+class Guess:
+    """What a batch will be like, by the one before it: its rows, and how long each stage is busy with them."""
+
+    rows: int
+    busy_s: Mapping[str, float] = field(default_factory=dict)  # of the stages that are known
+
+
+def farm_tasks(node: op.Map, width: int, guess: Guess | None = None) -> int:
+    """Return the tasks of a farm: one a replica, on demand more, but no more than chunks, or than their work is worth.
 
     >>> farm = op.Map("farm", (), {}, scheduling="on_demand", chunk=10)
-    >>> farm_tasks(farm, 1), farm_tasks(farm, 2), farm_tasks(farm, 2, rows=45), farm_tasks(farm, 2, rows=5)
+    >>> farm_tasks(farm, 1), farm_tasks(farm, 2), farm_tasks(farm, 2, Guess(45)), farm_tasks(farm, 2, Guess(5))
     (1, 8, 5, 2)
+    >>> farm_tasks(farm, 2, Guess(100, {"farm": 0.05})), farm_tasks(farm, 2, Guess(100, {"farm": 5.0}))
+    (3, 8)
     """
     if width == 1:
         return 1  # one replica has no one to share with: finer tasks would only cost
     tasks = width * node.tasks_each
-    return tasks if rows is None else max(width, min(tasks, -(-rows // node.chunk)))
+    if guess is not None:
+        tasks = min(tasks, -(-guess.rows // node.chunk))
+        if node.name in guess.busy_s:
+            tasks = min(tasks, worth_tasks(guess.busy_s[node.name]))
+    return max(width, tasks)
 
 
 def farm_exchange(
-    frame: DataFrame, node: op.Map, width: int, *, stamped: bool, few: bool = False, rows: int | None = None
+    frame: DataFrame, node: op.Map, width: int, *, stamped: bool, few: bool = False, guess: Guess | None = None
 ) -> DataFrame:
-    """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already.
-
-    `rows` is a guess at how many there are.
-    """
+    """Send chunks to replicas: round robin, by key, or all to all; `stamped` rows have their position already."""
     if not stamped:
         frame = selected(frame, "*", position_text(node.chunk))
-    tasks = farm_tasks(node, width, rows)
+    tasks = farm_tasks(node, width, guess)
     if node.partition == "broadcast":
         spread = selected(frame, "*", f"explode(sequence(0, {tasks - 1})) as _ps_route")
         return spread.repartitionById(tasks, F.col("_ps_route")).drop("_ps_route")

@@ -15,6 +15,7 @@ from penstock.control.decision import Decision
 from penstock.engine.spark.controller import Controller
 from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.framer import FEW_ROWS, Framer
+from penstock.engine.spark.frames import Guess
 from penstock.engine.spark.kept_plan import Planned
 from penstock.engine.spark.ledger import Ledger
 from penstock.engine.spark.measure import Measured, arrived_by, batch_record
@@ -31,6 +32,7 @@ from penstock.engine.spark.watermarks import after, has_passed, in_force, needed
 from penstock.errors import UserFunctionError
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
+from penstock.observe.observer import stages_of
 from penstock.observe.record import BatchRecord
 from penstock.sources.limits import write_limits
 from penstock.windows.kinds import is_ordered
@@ -161,13 +163,13 @@ class Host:
     ) -> Reports:
         """Run the jobs of a batch, wave by wave; what its tasks have written is in the document's taps then."""
         reports: Reports = {}
-        rows = self._rows_before()
+        guess = self._guess()
 
         def frame_of(job: JobPlan) -> DataFrame | Planned:
             with measured.part("plan"):
                 if "ripe" in entry and (ticks := self.framer.tick(batch, job, entry)) is not None:
                     return ticks
-                return self.framer.frame(batch, job, document, entry, rows=rows)
+                return self.framer.frame(batch, job, document, entry, guess=guess)
 
         for wave in self.waves:
             jobs = [job for job in wave if not entry["idle"] or self._has_work(job, before, entry)]
@@ -282,6 +284,10 @@ class Host:
     def _rows_before(self) -> int:
         """Return the rows of the last batch, a guess at this one's; the first may well be a backlog."""
         return self.latest.rows_in if self.latest is not None else MANY_ROWS
+
+    def _guess(self) -> Guess:
+        stages = stages_of(self.latest) if self.latest is not None else []
+        return Guess(self._rows_before(), {stage.name: stage.busy_s for stage in stages})
 
     def _automatic(
         self, widths: dict[str, int], before: dict[str, Any], watermarks: dict[str, int | None]
