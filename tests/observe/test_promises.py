@@ -148,10 +148,10 @@ def test_a_required_rate_is_what_a_batch_did_in_its_own_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "busy_s", "each"), [(1, 0.01, 1), (1, 0.1, 3), (2, 0.07, 2), (2, 3.0, 4), (8, 0.1, 1)]
+    ("width", "busy_s", "each"), [(1, 0.01, 1), (1, 0.17, 2), (2, 0.27, 3), (2, 3.0, 4), (8, 0.1, 1)]
 )
 def test_a_farm_on_demand_has_as_many_tasks_as_its_work_is_worth(width: int, busy_s: float, each: int) -> None:
-    """At least one a replica, at most four; one for each 20 ms of work, told for the width that it has, or for two."""
+    """At least one a replica, at most four; one for each 40 ms of work, told for the width that it has, or for two."""
     observer = Observer({"score": (1, 8)}, slots=4, tasks_each={"score": 4})
     stats = OperatorStats("score", "map", width=width, tasks=width, rows_in=10, busy_s=busy_s, stage="score")
     observer.add(BatchRecord(0, rows_in=10, operators=(stats,), decision={"widths": {"score": width}}), 1.0)

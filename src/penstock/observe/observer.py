@@ -10,7 +10,6 @@ offered: rows due between two looks, where the source says what is due, else row
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -136,7 +135,7 @@ class Observer:
 
     def _tasks_each(self, stage: StageStats, busy_s: float) -> int:
         """Tasks for each of several replicas, in batches like these."""
-        worth = math.ceil(worth_tasks(busy_s) / max(stage.width, 2))
+        worth = worth_tasks(busy_s) // max(stage.width, 2)
         return max(1, min(self.tasks_each.get(stage.name, 1), worth))
 
     def _rate(self, now_s: float, arrived: int | None, read_per_s: float) -> float:

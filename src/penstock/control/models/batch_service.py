@@ -40,7 +40,7 @@ from penstock.errors import PolicyError
 BUSIEST = 0.85
 """No plan is busier than this: a small rise in load would stall it."""
 
-_WORTH_S = 0.02  # of work make a task worth it, where fewer would do: some five times what starting it costs
+_WORTH_S = 0.04  # of work make a task worth it, where fewer would do: a task costs 4 ms, twice that on busy cores
 _ROUNDING = 1e-9  # relative: a bound that is exactly the least latency is feasible
 _ROWS_SHARE = 0.6  # of a batch's work, where a bound of a few fixed costs governs: what grows with its rows
 _MOST_WAITED = 0.34  # of a slide, by batches that follow each other at once
@@ -61,9 +61,9 @@ def worth_tasks(busy_s: float) -> int:
     """Into how many tasks work is worth being split: each is to do far more than it costs to start.
 
     >>> [worth_tasks(busy_s) for busy_s in (0.0, 0.03, 0.1)]
-    [0, 2, 5]
+    [0, 0, 2]
     """
-    return math.ceil(busy_s / _WORTH_S)
+    return int(busy_s / _WORTH_S)
 
 
 def hottest_share(skew: float, width: int) -> float:

@@ -171,7 +171,7 @@ def farm_tasks(node: op.Map, width: int, guess: Guess | None = None) -> int:
     >>> farm = op.Map("farm", (), {}, scheduling="on_demand", chunk=10)
     >>> farm_tasks(farm, 1), farm_tasks(farm, 2), farm_tasks(farm, 2, Guess(45)), farm_tasks(farm, 2, Guess(5))
     (1, 8, 5, 2)
-    >>> farm_tasks(farm, 2, Guess(100, {"farm": 0.05})), farm_tasks(farm, 2, Guess(100, {"farm": 5.0}))
+    >>> farm_tasks(farm, 2, Guess(100, {"farm": 0.13})), farm_tasks(farm, 2, Guess(100, {"farm": 5.0}))
     (3, 8)
     """
     if width == 1:
