@@ -24,11 +24,11 @@ from penstock.bench.adaptive.scenarios import FULL, SCENARIOS
 NO_DRAWS = np.random.default_rng(0)
 
 
-def points_of(line: int, height: int) -> list[int]:
+def points_of(line: int, height: int, pixels: int = fn.PIXELS) -> list[int]:
     """One line of the Mandelbrot set, point by point."""
     shades = []
-    for pixel in range(fn.PIXELS):
-        c = complex(-2.125 + 3.0 * pixel / fn.PIXELS, -1.5 + 3.0 * line / height)
+    for pixel in range(pixels):
+        c = complex(-2.125 + 3.0 * pixel / pixels, -1.5 + 3.0 * line / height)
         z, n = c, 0
         while n < fn.ITERATIONS and abs(z) <= 2.0:
             z, n = z * z + c, n + 1
@@ -135,7 +135,7 @@ def test_lines_are_drawn_once_each(spark: SparkSession, tmp_path: Path) -> None:
 
     kept = job.memory("kept0").sort_by("line")
     assert kept.column("line").to_pylist() == list(range(60))
-    assert list(kept.column("pixels")[31].as_py()) == points_of(31, short.HEIGHT)
+    assert list(kept.column("pixels")[31].as_py()) == points_of(31, short.HEIGHT, short.pixels())
 
 
 def test_both_ways_of_a_tweet(spark: SparkSession, tmp_path: Path) -> None:
