@@ -83,25 +83,19 @@ def test_on_demand_has_more_tasks_than_replicas_and_never_more_at_once(spark: Sp
     assert sum(stats.calls for stats in farms) == 20
 
 
-def test_on_demand_has_no_more_tasks_than_their_work_is_worth(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("replicas", "tasks"), [(1, [1, 1, 1]), (2, [8, 2, 2])])
+def test_on_demand_has_no_more_tasks_than_replicas_where_there_is_little_to_share(
+    spark: SparkSession, tmp_path: Path, replicas: int, tasks: list[int]
+) -> None:
+    """One replica has no one to share with. Of the work of the first batch nothing is known."""
     flow = ps.Flow("quick")
     read = flow.read(stream(spark, 1500, per_batch=500))
-    read.map(same, replicas=2, scheduling="on_demand", chunk=50, name="same").write("memory", name="out")
+    read.map(same, replicas=replicas, scheduling="on_demand", chunk=50, name="same").write("memory", name="out")
     job, records = drain(flow, spark, tmp_path)
     farms = [stats for record in records for stats in record.operators if stats.name == "same"]
     assert Counter(job.memory("out").column("i").to_pylist()) == Counter(range(1500))
-    assert [stats.tasks for stats in farms] == [8, 2, 2], "of the first batch nothing is known"
-
-
-def test_one_replica_on_demand_is_one_task(spark: SparkSession, tmp_path: Path) -> None:
-    flow = ps.Flow("alone")
-    read = flow.read(stream(spark, 1000, per_batch=500))
-    read.map(same, replicas=1, scheduling="on_demand", chunk=50, name="same").write("memory", name="out")
-    job, records = drain(flow, spark, tmp_path)
-    farms = [stats for record in records for stats in record.operators if stats.name == "same"]
-    assert Counter(job.memory("out").column("i").to_pylist()) == Counter(range(1000))
-    assert {stats.tasks for stats in farms} == {1}
-    assert sum(stats.calls for stats in farms) == 20
+    assert [stats.tasks for stats in farms] == tasks
+    assert sum(stats.calls for stats in farms) == 30
 
 
 @pytest.mark.parametrize("partition", ["key", "broadcast"])

@@ -96,7 +96,7 @@ def partitions_of(batch: DataFrame) -> int | None:
 
 def in_partitions(batch: DataFrame, least: int) -> DataFrame:
     """Return a batch in at least so many partitions: empty ones are added, for tasks that have other work than rows."""
-    rows = _Rows.of(batch)
+    rows = _Rows.of(batch) if least > 0 else None  # most batches ask for none: not a call into the JVM for them
     missing = 0 if rows is None else least - int(rows.rdd.getNumPartitions())
     if rows is None or missing <= 0:
         return batch
