@@ -31,8 +31,9 @@ def batch(visible: float, width: int = 1, rows: int = 1, **latency: float) -> Ba
 def outcome(**changed: Any) -> Outcome:
     """An outcome in which all went well."""
     known: dict[str, Any] = {
-        "spans": Spans([True] * 20, [True] * 20), "latency": LogHistogram.of([0.2, 0.4]), "cpu_seconds": 10.0,
-        "width_seconds": 50.0, "reconfigurations": 3, "model_error": 0.1, "uneven": [1.2], "seconds": 60.0,
+        "bound_s": 0.8, "spans": Spans([True] * 20, [True] * 20), "latency": LogHistogram.of([0.2, 0.4]),
+        "cpu_seconds": 10.0, "width_seconds": 50.0, "reconfigurations": 3, "model_error": 0.1, "uneven": [1.2],
+        "seconds": 60.0,
     }  # fmt: skip
     return Outcome(**{**known, **changed})
 
@@ -70,13 +71,13 @@ def test_of_two_latencies_the_worse_governs_and_each_is_kept() -> None:
     ]
     built = Built(nobody, (Promise(nobody, nobody, "out"), Promise(nobody, nobody, "hot", "p95")), "f")
 
-    found = outcome()
+    found = outcome(bound_s=0.4)
     judge_promises(found, built, scenario, 0.4, seen, 0.0, [])
 
     assert found.spans.fulfilled == [True, False, False, True]
     assert found.each["out"].fulfilled == [True, True, False, True]
     assert found.each["hot"].fulfilled == [True, False, True], "0.4 s of mean are 0.6 s of p95; the last has no window"
-    shown = row(scenario, "adaptive", [Outcome.from_json(json.loads(json.dumps(found.to_json())))], 0.4, 0.1)
+    shown = row(scenario, "adaptive", [Outcome.from_json(json.loads(json.dumps(found.to_json())))])
     assert [promise["bound_ms"] for promise in shown["promises"]] == pytest.approx([400.0, 600.0])
     assert [promise["fulfilled"] for promise in shown["promises"]] == pytest.approx([0.75, 2 / 3], rel=1e-3)
     assert worst([[None, True], [None, None]]) == [None, True]
@@ -122,8 +123,8 @@ def test_a_target_is_judged_while_it_holds_and_the_width_after() -> None:
 def test_each_target_that_ours_misses_is_said(changed: dict[str, Any], missed: list[str]) -> None:
     scenario = SCENARIOS["service"]
     rows = [
-        row(scenario, "static", [outcome(width_seconds=100.0)], 0.8, 0.2),
-        row(scenario, "adaptive", [outcome(**changed)], 0.8, 0.2),
+        row(scenario, "static", [outcome(width_seconds=100.0)]),
+        row(scenario, "adaptive", [outcome(**changed)]),
     ]
 
     found = misses(rows)
@@ -135,24 +136,24 @@ def test_each_target_that_ours_misses_is_said(changed: dict[str, Any], missed: l
 
 def test_the_rows_of_the_short_scenarios_have_targets_of_their_own() -> None:
     low, chain, film = SCENARIOS["low-load"], SCENARIOS["livestream"], SCENARIOS["frames"]
-    at_once = row(low, "at-once", [outcome(cpu_seconds=20.0)], 0.8, 0.2)
-    assert misses([at_once, row(low, "adaptive", [outcome(cpu_seconds=9.0)], 0.8, 0.2)]) == []
+    at_once = row(low, "at-once", [outcome(cpu_seconds=20.0)])
+    assert misses([at_once, row(low, "adaptive", [outcome(cpu_seconds=9.0)])]) == []
     assert (
         "0.55 of trigger-at-once's cpu_seconds"
-        in misses([at_once, row(low, "adaptive", [outcome(cpu_seconds=11.0)], 0.8, 0.2)])[0]
+        in misses([at_once, row(low, "adaptive", [outcome(cpu_seconds=11.0)])])[0]
     )
 
-    split = row(chain, "split", [outcome(latency=LogHistogram.of([0.5]))], 0.8, 0.2)
+    split = row(chain, "split", [outcome(latency=LogHistogram.of([0.5]))])
     fast = outcome(latency=LogHistogram.of([0.3]), cpu_seconds=9.0)
-    assert misses([split, row(chain, "fused", [fast], 0.8, 0.2)]) == []
-    assert len(misses([split, row(chain, "fused", [outcome(latency=LogHistogram.of([0.5]))], 0.8, 0.2)])) == 3
+    assert misses([split, row(chain, "fused", [fast])]) == []
+    assert len(misses([split, row(chain, "fused", [outcome(latency=LogHistogram.of([0.5]))])])) == 3
 
     more = {"rates_per_s": [101.0], "target_per_s": 100.0, "least_width_after_s": 4.0}
-    held = row(film, "adaptive", [outcome(more=more, latency=LogHistogram())], None, 0.2)
+    held = row(film, "adaptive", [outcome(more=more, latency=LogHistogram())])
     assert misses([held]) == []
     assert (held["bound_ms"], held["p95_ms"], held["least_width_after_s"]) == (None, None, 4.0)
     assert "100 rows/s" in table([held])
-    wide = row(film, "adaptive", [outcome(more={**more, "least_width_after_s": None})], None, 0.2)
+    wide = row(film, "adaptive", [outcome(more={**more, "least_width_after_s": None})])
     assert misses([wide]) == ["frames: without a target the width did not fall to the least"]
 
 

@@ -15,6 +15,7 @@ from penstock.bench.adaptive.description import Built, Scenario, Target
 from penstock.bench.adaptive.judging import Spans
 from penstock.bench.adaptive.live import Fixed, Outcome
 from penstock.bench.adaptive.scenarios import SCENARIOS
+from penstock.bench.adaptive.table import table
 from penstock.control.histogram import LogHistogram
 
 F_S = 0.2
@@ -39,6 +40,7 @@ class Runs:
             seen = LogHistogram.of([0.3]).to_json()
             more = {"statistics": {"out": "mean", "hot": "p95"}, "latency": {"out": seen, "hot": seen}}
         return Outcome(
+            bound_s=bound_s,
             spans=Spans([fast] * 4, [fast] * 4),
             latency=LogHistogram.of([0.3 if fast and (policy is None or is_fused) else 0.4]),
             cpu_seconds=spent,
@@ -70,7 +72,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     return made
 
 
-def test_short_scenarios_run_once_with_policies_of_their_own(
+def test_short_scenarios_run_with_policies_of_their_own(
     runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "out.json"
@@ -84,7 +86,7 @@ def test_short_scenarios_run_once_with_policies_of_their_own(
         ("tweets", "adaptive"), ("tweets", "static"), ("livestream", "adaptive"), ("livestream", "fused"),
         ("livestream", "split"),
     ]  # fmt: skip
-    assert {row["runs"] for row in rows} == {1}
+    assert [row["runs"] for row in rows] == [1, 1, 1, 1, 3, 3, 1, 1, 1]
     assert rows[0]["bound_ms"] == pytest.approx(6 * F_S * 1e3), "a p95"
     assert rows[2]["bound_ms"] is None and rows[2]["target_per_s"] == 100.0
     assert [promise["bound_ms"] for promise in rows[4]["promises"]] == pytest.approx([800.0, 1200.0])
@@ -109,6 +111,27 @@ def test_the_static_set_up_is_sought_at_the_dearest_part(runs: Runs) -> None:
     assert isinstance(policy, Fixed)
     assert (name, policy.operator, policy.width, policy.lifetime_s) == ("service", "farm", 3, pytest.approx(0.6))
     assert options["bound_s"] == pytest.approx(4 * F_S)
+
+
+def test_each_round_has_a_bound_of_its_own_and_the_static_set_up_follows_where_f_moved(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """F:  0.20  |  0.21 (static stays)  |  0.30 (static anew)."""
+    measured = iter([0.20, 0.21, 0.30])
+    monkeypatch.setattr(suite, "fixed_cost", lambda spark, scenario: next(measured))
+
+    assert suite.main(json_path=str(tmp_path / "out.json"), only="mandelbrot", policies="adaptive,static") == 0
+
+    scenario = SCENARIOS["mandelbrot"]
+    live = [(p, o["bound_s"]) for _, p, o in runs.asked if "seconds" not in o]
+    assert [bound for _, bound in live] == pytest.approx([0.8, 0.8, 0.84, 0.84, 1.2, 1.2])
+    assert [p is None for p, _ in live] == [True, False, False, True, True, False], "the order turns round by round"
+    probes = [o["bound_s"] for _, _, o in runs.asked if o.get("seconds") == scenario.probe_s]
+    assert sorted(set(probes)) == pytest.approx([0.8, 1.2])
+    ours = json.loads((tmp_path / "out.json").read_text())["rows"][0]
+    assert (ours["bound_ms"], ours["F_ms"]) == pytest.approx((840.0, 210.0)), "the medians"
+    assert [run["F_ms"] for run in ours["each"]] == pytest.approx([200.0, 210.0, 300.0])
+    assert "800-1200 ms mean" in table([ours])
 
 
 def test_fused_and_split_run_at_the_same_trigger(runs: Runs) -> None:

@@ -47,6 +47,7 @@ SETTLE_S = 6.0
 class Outcome:
     """What a run showed. Costs are per second of the part that was judged, times its length."""
 
+    bound_s: float  # by which it was judged
     spans: Spans
     latency: LogHistogram
     cpu_seconds: float
@@ -128,6 +129,7 @@ def run(
     judged = seen_within(records, start, end)
     steps = [began + at for at in scenario.steps_s]
     outcome = Outcome(
+        bound_s=bound_s,
         spans=Spans(),
         # Where there is always more to do than is done, rows wait the longer the later they come: that says nothing.
         latency=latency_at(judged, built.promises[0].sink) if built.promises else LogHistogram(),

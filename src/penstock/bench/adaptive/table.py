@@ -15,8 +15,11 @@ from penstock.control.histogram import LogHistogram
 Row = dict[str, Any]
 
 
-def row(scenario: Scenario, policy: str, outcomes: Sequence[Outcome], bound: float | None, fixed: float) -> Row:
-    """What a policy showed over its runs, pooled; `bound` is None where a throughput was required."""
+def row(scenario: Scenario, policy: str, outcomes: Sequence[Outcome]) -> Row:
+    """What a policy showed over its runs, pooled: F and the bound are the medians; `each` says those of each run."""
+    times_f = TIMES_F[scenario.statistic]
+    bounds = [outcome.bound_s for outcome in outcomes]
+    is_rate = "rates_per_s" in outcomes[0].more
     spans = pooled(outcome.spans for outcome in outcomes)
     latency = LogHistogram.total(outcome.latency for outcome in outcomes)
     errors = [outcome.model_error for outcome in outcomes if outcome.model_error is not None]
@@ -32,16 +35,25 @@ def row(scenario: Scenario, policy: str, outcomes: Sequence[Outcome], bound: flo
         "cpu_seconds": plain(sum(outcome.cpu_seconds for outcome in outcomes)),
         "width_seconds": plain(sum(outcome.width_seconds for outcome in outcomes)),
         **quantiles(latency),
-        "bound_ms": None if bound is None else plain(bound * 1e3),
-        "statistic": "rate" if bound is None else scenario.statistic,
-        "F_ms": plain(fixed * 1e3),
+        "bound_ms": None if is_rate else plain(median(bounds) * 1e3),
+        "statistic": "rate" if is_rate else scenario.statistic,
+        "F_ms": plain(median(bounds) / times_f * 1e3),
+        "each": [
+            {
+                "F_ms": plain(outcome.bound_s / times_f * 1e3),
+                **shares(outcome.spans),
+                "cpu_seconds": plain(outcome.cpu_seconds),
+                "width_seconds": plain(outcome.width_seconds),
+            }
+            for outcome in outcomes
+        ],
         "reconfigurations": sum(outcome.reconfigurations for outcome in outcomes),
         "model_mae": plain(sum(errors) / len(errors)) if errors else None,
         "replayed": plain(sum(again) / len(again)) if again else None,
         "unevenness": plain(median(uneven)) if uneven else None,
         "over_s": OVER_S,
         "pays_for": scenario.pays_for,
-        **further(scenario, outcomes, bound),
+        **further(scenario, outcomes),
     }
 
 
@@ -68,10 +80,11 @@ def quantiles(latency: LogHistogram) -> Row:
     return {name: None if value is None else plain(value * 1e3) for name, value in values.items()}
 
 
-def further(scenario: Scenario, outcomes: Sequence[Outcome], bound: float | None) -> Row:
+def further(scenario: Scenario, outcomes: Sequence[Outcome]) -> Row:
     """What only some scenarios show: each latency of several, how a target was met, how often a chain was fused."""
     first = outcomes[0]
-    if first.each and bound is not None:
+    if first.each:
+        bound = median(outcome.bound_s for outcome in outcomes)
         promises = []
         for sink, statistic in first.more["statistics"].items():
             latency = LogHistogram.total(LogHistogram.from_json(outcome.more["latency"][sink]) for outcome in outcomes)
@@ -174,8 +187,14 @@ def table(rows: Sequence[Row]) -> str:
 def _required(found: Row) -> str:
     if "target_per_s" in found:
         return f"{found['target_per_s']:g} rows/s"
+    ratios = [run["F_ms"] / found["F_ms"] for run in found["each"]]
+
+    def of_runs(bound_ms: float) -> str:
+        least, most = (f"{bound_ms * ratio:.0f}" for ratio in (min(ratios), max(ratios)))
+        return least if least == most else f"{least}-{most}"
+
     promises = found.get("promises", [found])
-    return ", ".join(f"{promise['bound_ms']:.0f} ms {promise['statistic']}" for promise in promises)
+    return ", ".join(f"{of_runs(promise['bound_ms'])} ms {promise['statistic']}" for promise in promises)
 
 
 def _percent(value: float | None) -> str:
