@@ -130,12 +130,26 @@ def test_the_peak_of_a_scenario_is_its_dearest_part(spark: SparkSession) -> None
             assert min(usual[1].to_pylist()) < max(peak[1].to_pylist())
 
 
+def test_a_quicker_machine_draws_wider_lines(spark: SparkSession) -> None:
+    """So that the dearest lines keep 0.55 of a core busy: 750 of them a second may take 0.73 ms each."""
+    scenario = short.mandelbrot()
+    assert scenario.sized is not None
+    width = {}
+    for line_s in (0.55 / 750, 0.55 / 1500):
+        found = scenario.sized(line_s)
+        assert found.build_peak is not None
+        for build in (found.build, found.build_peak):
+            drawn = build(spark, ps.sources.constant(1.0)).flow.operators["farm"].fn(pa.record_batch({"line": [100]}))
+            width.setdefault(line_s, set()).add(len(drawn.column("pixels")[0].as_py()))
+    assert list(width.values()) == [{fn.PIXELS}, {2 * fn.PIXELS}]
+
+
 def test_lines_are_drawn_once_each(spark: SparkSession, tmp_path: Path) -> None:
     job, _ = streamed(spark, tmp_path, "mandelbrot", short.drawing, 60)
 
     kept = job.memory("kept0").sort_by("line")
     assert kept.column("line").to_pylist() == list(range(60))
-    assert list(kept.column("pixels")[31].as_py()) == points_of(31, short.HEIGHT, short.pixels())
+    assert list(kept.column("pixels")[31].as_py()) == points_of(31, short.HEIGHT)
 
 
 def test_both_ways_of_a_tweet(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from penstock.bench.adaptive.scenarios import SCENARIOS
 from penstock.bench.adaptive.table import table
 from penstock.control.histogram import LogHistogram
 
-F_S = 0.2
+F_S, ROW_S = 0.2, 0.001
 NOBODY: Any = None
 
 
@@ -58,7 +58,12 @@ def without_spark(scenario: Scenario) -> Scenario:
     """The same scenario whose flow is only as much as the suite looks at."""
     target = Target(NOBODY, 100.0, 42.0) if scenario.name == "frames" else None
     built = Built(NOBODY, (), "farm", target)
-    return replace(scenario, build=lambda spark, load: built)
+    sized = scenario.sized
+    return replace(
+        scenario,
+        build=lambda spark, load: built,
+        sized=None if sized is None else lambda row_s: replace(without_spark(sized(row_s)), probe_s=row_s),
+    )
 
 
 @pytest.fixture
@@ -66,6 +71,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     made, session = Runs(), SimpleNamespace(stop=lambda: None)
     monkeypatch.setattr(suite, "run", made)
     monkeypatch.setattr(suite, "fixed_cost", lambda spark, scenario: F_S)
+    monkeypatch.setattr(suite, "dearest_row", lambda spark, scenario: ROW_S)
     monkeypatch.setattr(suite, "machine", lambda spark: {"cores": 2, "load_at_start": 0.1, "master": "none"})
     monkeypatch.setattr(suite, "SCENARIOS", {name: without_spark(made) for name, made in SCENARIOS.items()})
     monkeypatch.setattr(suite.ps, "local_session", lambda master, app: session, raising=False)
@@ -126,7 +132,9 @@ def test_each_round_has_a_bound_of_its_own_and_the_static_set_up_follows_where_f
     live = [(p, o["bound_s"]) for _, p, o in runs.asked if "seconds" not in o]
     assert [bound for _, bound in live] == pytest.approx([0.8, 0.8, 0.84, 0.84, 1.2, 1.2])
     assert [p is None for p, _ in live] == [True, False, False, True, True, False], "the order turns round by round"
-    probes = [o["bound_s"] for _, _, o in runs.asked if o.get("seconds") == scenario.probe_s]
+    assert scenario.sized is not None
+    probes = [o["bound_s"] for _, _, o in runs.asked if o.get("seconds") == ROW_S]
+    assert len(probes) > 0, "the scenario is as the cost of a row has it"
     assert sorted(set(probes)) == pytest.approx([0.8, 1.2])
     ours = json.loads((tmp_path / "out.json").read_text())["rows"][0]
     assert (ours["bound_ms"], ours["F_ms"]) == pytest.approx((840.0, 210.0)), "the medians"

@@ -22,7 +22,6 @@ from penstock.observe.fixed_cost import FixedCost
 from penstock.observe.record import BatchRecord, OperatorStats
 
 ROWS = "(rows)"
-_LONGEST_GAP_S = 0.25  # a longer one is a stream without rows
 """The view of what rows cost outside of operators; no operator can have this name."""
 
 
@@ -100,8 +99,7 @@ class Observer:
         rate = self._rate(now_s, arrived, rows / span)
         waiting = self._waiting(last, arrived, rate, next_cut_s, now_s)
         # A rate that is required is what batches did in their own time; latencies are planned by what came meanwhile.
-        gap_s = min(last.parts.get("spark", 0.0), _LONGEST_GAP_S)  # Spark's own time from batch to batch
-        over = span if bounds else max(next_cut_s + gap_s - self._first_cut_s, 1e-6)
+        over = span if bounds else max(next_cut_s - self._first_cut_s, 1e-6)
         fixed_s, per_row, per_task = self.fixed.fit()
         views = {}
         if rows > 0:

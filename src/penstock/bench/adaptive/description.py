@@ -74,7 +74,8 @@ class Scenario:
 
     `build` makes the flow. `build_peak` makes it as it is at its dearest, for the search of a static set-up: left out
     where the rate `peak` alone says what that is; `probe_s` is how long each pair of the grid runs, long enough to meet
-    what changes at the peak. `variants` are the flows of single policies, where these differ.
+    what changes at the peak. `variants` are the flows of single policies, where these differ. `sized` makes the rows as
+    dear as this machine can bear, given how long one of the dearest takes in the job.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Scenario:
     build_peak: Build | None = None
     probe_s: float = 16.0
     variants: Mapping[str, Build] = field(default_factory=dict)
+    sized: Callable[[float], Scenario] | None = None
 
     def bounds_s(self, built: Built, bound_s: float) -> tuple[float, ...]:
         """The bound of each promise, given that of the first: each is its own multiple of the same F."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 import zlib
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -74,7 +73,7 @@ def serve(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 # -- Mandelbrot (thesis 004, section 6.1.1) --------------------------------------------------------
 
-PIXELS, ITERATIONS = 512, 512  # points of a line, and iterations after which one counts as inside
+PIXELS, ITERATIONS = 256, 512  # points of a line, if nothing else is said; iterations after which one is inside
 _LEFT, _BOTTOM, _SIDE = -2.125, -1.5, 3.0  # the part of the plane that is drawn
 
 
@@ -106,23 +105,6 @@ def mandelbrot(batch: pa.RecordBatch, *, height: int, pixels: int = PIXELS) -> p
         z = z * z + c
     shade = (left * 255 // ITERATIONS).astype(np.uint8).reshape(len(line), pixels)
     return pa.record_batch({"line": batch.column("line"), "pixels": pa.array([row.tobytes() for row in shade])})
-
-
-def pixels_here(line_s: float, dearest: Iterable[int], *, height: int, chunk: int = 8) -> int:
-    """With how many points these lines of an image cost so long each, drawn a chunk at a time, in slow moments.
-
-    Nine of ten cost no more: others may use the machine, too, and do so by turns.
-
-    >>> pixels_here(1e-3, range(40, 50), height=100) > 0
-    True
-    """
-    spent = []
-    for line in dearest:
-        batch = pa.record_batch({"line": np.full(chunk, line)})
-        before = time.perf_counter()
-        mandelbrot(batch, height=height)
-        spent.append((time.perf_counter() - before) / chunk)
-    return max(1, round(PIXELS * line_s / float(np.quantile(spent, 0.9))))
 
 
 # -- tweets (thesis 001, section 5.1.3) ------------------------------------------------------------

@@ -22,14 +22,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import penstock as ps
-from penstock.bench.adaptive.description import OURS_AND_STATIC, POLICIES, TIMES_F, Scenario
+from penstock.bench.adaptive.description import OURS_AND_STATIC, POLICIES, TIMES_F, Built, Scenario
 from penstock.bench.adaptive.live import Fixed, Outcome, run
 from penstock.bench.adaptive.scenarios import SCENARIOS
 from penstock.bench.adaptive.table import Row, misses, row, table
 from penstock.bench.figures import machine, write_whole
+from penstock.observe.record import BatchRecord
 
 WARM_UP_S, CALIBRATION_S = 45.0, 16.0
-PIECES = 2  # the kind of pieces that a results file holds: those of another kind are measured anew
+PIECES = 3  # the kind of pieces that a results file holds: those of another kind are measured anew
+USUAL_S = 0.1  # a usual lifetime, with which the cost of a row is measured
 MOVED = 0.1  # of F: from here on the static set-up is chosen anew
 SHARES = (0.75, 0.5, 0.25, 0.0)  # of the bound: the triggers of the grid
 ALIKE = 0.5  # of the bound: the trigger with which variants of a flow are compared
@@ -134,6 +136,10 @@ def measured(
         for pair, load in ((widest, ps.sources.constant(scenario.peak)), (Fixed("", 1, 0.0), low)):
             run(spark, scenario, pair, 1.0, load=load, seconds=WARM_UP_S)
 
+    if scenario.sized is not None:
+        row_s = results.piece(f"{scenario.name}/row", lambda: dearest_row(spark, scenario))
+        scenario = scenario.sized(row_s)
+
     def in_round(policy: str, number: int, choice: Any, bound: float) -> dict[str, Any]:
         folder = None if keep is None else Path(keep) / f"{scenario.name}-{policy}-{number}"
         return run(spark, scenario, choice, bound, build=scenario.variants.get(policy), keep=folder).to_json()
@@ -187,18 +193,29 @@ def runs_of(policy: str, runs: int) -> int:
 
 def fixed_cost(spark: SparkSession, scenario: Scenario) -> float:
     """F: the median work of a batch at the low rate, triggered at once, at the least width."""
-    low = ps.sources.constant(scenario.low)
-    built = scenario.build(spark, low)
-    work: list[float] = []
+    built = scenario.build(spark, ps.sources.constant(scenario.low))
+    return median(record.work_s for record in calibrated(spark, built, 0.0))
+
+
+def dearest_row(spark: SparkSession, scenario: Scenario) -> float:
+    """How long a row takes at the peak, in the job: slower than alone, for Spark uses the machine, too."""
+    built = (scenario.build_peak or scenario.build)(spark, ps.sources.constant(scenario.peak))
+    seen = [stats for record in calibrated(spark, built, USUAL_S) for stats in record.operators]
+    return sum(stats.busy_s for stats in seen) / sum(stats.rows_in for stats in seen)
+
+
+def calibrated(spark: SparkSession, built: Built, lifetime_s: float) -> list[BatchRecord]:
+    """The batches with rows of a short run at the least width, without those of its first half."""
+    records: list[BatchRecord] = []
     with tempfile.TemporaryDirectory() as folder:
-        job = built.flow.start(spark, checkpoint=folder, policy=Fixed(built.operator, 1, 0.0))
+        job = built.flow.start(spark, checkpoint=folder, policy=Fixed(built.operator, 1, lifetime_s))
         try:
             job.await_end(CALIBRATION_S / 2)
-            job.on_batch(lambda record: work.append(record.work_s) if record.rows_in else None)
+            job.on_batch(records.append)
             job.await_end(CALIBRATION_S / 2)
         finally:
             job.stop()
-    return median(work)
+    return [record for record in records if record.rows_in]
 
 
 def static_pair(spark: SparkSession, scenario: Scenario, fixed: float, say: Say) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def replayed(model: Recorded, policy: Policy, *, seed: int, interval_s: float = 
         if looked_s is not None and host.now - looked_s < interval_s:
             continue
         looked_s = host.now
-        coming = max(host.now, host.began_s + decision.lifetime_s)
+        coming = max(host.now + record.parts["spark"], host.began_s + decision.lifetime_s)
         seen = observer.look(host.now, coming, host.arrived(), bounds, sinks, {})
         wanted = policy.decide(seen, decision)
         widths = {

@@ -105,7 +105,10 @@ class Host:
         with self.working:
             if self.stopping.is_set():
                 raise Stopping("the job is stopping")
-            since = time.monotonic() - self._left_at if self._left_at is not None else 0.0
+            since = 0.0
+            if self._left_at is not None:
+                since = time.monotonic() - self._left_at
+                self.pause.took(since)
             measured = Measured(number, self.run, time.time(), spark_s=since)
             manifest = self.ledger.manifest(number)
             measured.replayed = manifest is not None or self.ledger.folder.get(f"log/{number:08d}") is not None
@@ -394,7 +397,7 @@ class Host:
             measured.decision = replace(self.decision, widths=measured.entry.get("widths", self.decision.widths))
             record = batch_record(self.flow, self.plan, measured)
             now = time.monotonic()
-            next_cut = max(now, measured.begun + self.decision.lifetime_s)
+            next_cut = self.pause.next_cut_s(measured.begun, now, self.decision.lifetime_s)
             decided, measured.control = self.controller.after_batch(
                 record, measured.begun, now, next_cut, self._arrived(measured), self.decision
             )

@@ -6,8 +6,10 @@ little more where the next batch would still be at work when a window ends.
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +23,8 @@ from penstock.flow.flow import Flow
 
 LOOK_S = 0.01  # how often it looks at what has arrived
 SELDOM_S = 0.2  # how often, if only a user can end the wait
+_LONGEST_GAP_S = 0.25  # a longer one is a stream without rows
+_GAPS = 5  # batches of which the median tells how long Spark takes to begin the next one
 
 Entries = Mapping[str, dict[str, Any]]  # of window operators, in the manifest of the last batch
 
@@ -34,10 +38,27 @@ class Pause:
         self.flow, self.controller, self.windows, self.stopping = flow, controller, windows, stopping
         self.hurry = threading.Event()
         self._cut_for: dict[str, Any] = {}  # the clocks of windows when a batch was last cut as one of them ended
+        self._gaps: deque[float] = deque(maxlen=_GAPS)
+
+    def took(self, gap_s: float) -> None:
+        """Take in how long Spark took from the end of a wait to the batch that it then began."""
+        if gap_s < _LONGEST_GAP_S:
+            self._gaps.append(gap_s)
+
+    def next_cut_s(self, begun_s: float, now_s: float, lifetime_s: float) -> float:
+        """When the batch after one that began at a moment, and is done now, will begin."""
+        return max(begun_s + lifetime_s, now_s + self._gap_s)
+
+    @property
+    def _gap_s(self) -> float:
+        return statistics.median(self._gaps) if self._gaps else 0.0
 
     def wait(self, decision: Decision, begun_s: float, offsets: list[Any], entries: Entries) -> None:
-        """Wait for the lifetime of the batch that was begun at a moment and read up to these offsets."""
-        end, work_s = begun_s + decision.lifetime_s, time.monotonic() - begun_s
+        """Wait for the lifetime of the batch that was begun at a moment and read up to these offsets.
+
+        The lifetime is from cut to cut: what Spark takes to begin the next batch is part of it.
+        """
+        end, work_s = begun_s + decision.lifetime_s - self._gap_s, time.monotonic() - begun_s
         look_s = LOOK_S if decision.cut_rows or decision.at_ends else SELDOM_S
         while not self.hurry.is_set():
             left, held = end - time.monotonic(), self._window_ends(decision, entries, work_s)
