@@ -74,8 +74,8 @@ class Scenario:
 
     `build` makes the flow. `build_peak` makes it as it is at its dearest, for the search of a static set-up: left out
     where the rate `peak` alone says what that is; `probe_s` is how long each pair of the grid runs, long enough to meet
-    what changes at the peak. `variants` are the flows of single policies, where these differ. `sized` makes the rows as
-    dear as this machine can bear, given how long one of the dearest takes in the job.
+    what changes at the peak. `variants` are the flows of single policies, where these differ. `sized` is the same
+    with as much load as this machine can bear, given how long one of the dearest rows takes in the job.
     """
 
     name: str

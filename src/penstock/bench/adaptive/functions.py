@@ -73,7 +73,7 @@ def serve(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 # -- Mandelbrot (thesis 004, section 6.1.1) --------------------------------------------------------
 
-PIXELS, ITERATIONS = 256, 512  # points of a line, if nothing else is said; iterations after which one is inside
+PIXELS, ITERATIONS = 512, 512  # points of a line, and iterations after which one counts as inside
 _LEFT, _BOTTOM, _SIDE = -2.125, -1.5, 3.0  # the part of the plane that is drawn
 
 
@@ -86,13 +86,13 @@ def lines(index: Ints, random: np.random.Generator, *, first: int, last: int) ->
     return {"i": index, "line": first + index % (last - first)}
 
 
-def mandelbrot(batch: pa.RecordBatch, *, height: int, pixels: int = PIXELS) -> pa.RecordBatch:
+def mandelbrot(batch: pa.RecordBatch, *, height: int) -> pa.RecordBatch:
     """Draw lines: for each point c the least n with |z_n| > 2, z_0 = c, z_n+1 = z_n^2 + c, as a share of 255.
 
     Lines through the middle of the set cost about twenty times as much as those at the edge of the image.
     """
     line = np.asarray(batch.column("line"))
-    c = np.linspace(_LEFT, _LEFT + _SIDE, pixels, endpoint=False) + 1j * (_BOTTOM + _SIDE * line[:, None] / height)
+    c = np.linspace(_LEFT, _LEFT + _SIDE, PIXELS, endpoint=False) + 1j * (_BOTTOM + _SIDE * line[:, None] / height)
     left = np.full(c.size, ITERATIONS, dtype=np.int64)
     at, z, c = np.arange(c.size), c.ravel(), c.ravel()
     for n in range(ITERATIONS):
@@ -103,7 +103,7 @@ def mandelbrot(batch: pa.RecordBatch, *, height: int, pixels: int = PIXELS) -> p
             if not len(at):
                 break
         z = z * z + c
-    shade = (left * 255 // ITERATIONS).astype(np.uint8).reshape(len(line), pixels)
+    shade = (left * 255 // ITERATIONS).astype(np.uint8).reshape(len(line), PIXELS)
     return pa.record_batch({"line": batch.column("line"), "pixels": pa.array([row.tobytes() for row in shade])})
 
 

@@ -22,8 +22,8 @@ from penstock.sources.schedule import Schedule
 SECONDS = 66.0  # of which the first six are not judged
 SERVICE_RATE, SERVICE_DOUBLES_S = 1000.0, 46.0
 FRAMES_PER_S, FRAMES_UNTIL_S, FRAMES_IN_A_BATCH = 100.0, 42.0, 128
-LINES_PER_S, HEIGHT = 750.0, 15_000  # the image takes 20 s
-DEAREST = (round(0.4 * HEIGHT), round(0.5 * HEIGHT))
+LINES_PER_S, IMAGE_S = 500.0, 20.0  # to begin with; how long an image takes
+DEAREST = (0.4, 0.5)  # of an image's height
 BUSY = 0.55  # of a core, by the dearest lines: a static set-up that lets batches wait long does not survive them
 
 
@@ -84,15 +84,14 @@ def frames() -> Scenario:
     )
 
 
-def drawing(
-    spark: SparkSession, load: Schedule, *, first: int = 0, last: int = HEIGHT, pixels: int = fn.PIXELS
-) -> Built:
+def drawing(spark: SparkSession, load: Schedule, *, height: int, part: tuple[float, float] = (0.0, 1.0)) -> Built:
     """Lines of the Mandelbrot set by an on-demand farm that computes: cheap, dear, cheap, over and over (004)."""
     flow = ps.Flow("mandelbrot")
+    first, last = (round(edge * height) for edge in part)
     made = partial(fn.lines, first=first, last=last)
     source = flow.read(ps.sources.replay(spark, made, schema="i bigint, line bigint", schedule=load))
     farm = source.map(
-        partial(fn.mandelbrot, height=HEIGHT, pixels=pixels),
+        partial(fn.mandelbrot, height=height),
         "line bigint, pixels binary",
         replicas=ps.elastic(1, 2),
         chunk=8,
@@ -103,30 +102,27 @@ def drawing(
     return Built(flow, (Promise(source, farm),), "farm")
 
 
-def mandelbrot(pixels: int = fn.PIXELS) -> Scenario:
+def mandelbrot(lines_per_s: float = LINES_PER_S) -> Scenario:
     """A steady rate of lines whose cost rises and falls twentyfold.
 
-    A quicker machine draws wider lines: how busy it is, is part of the scenario.
+    A quicker machine draws images of more lines in the same time: how busy it is, is part of the scenario.
     """
-
-    def sized(line_s: float) -> Scenario:
-        return mandelbrot(max(1, round(pixels * BUSY / (LINES_PER_S * line_s))))
-
+    height = round(IMAGE_S * lines_per_s)
     return Scenario(
         "mandelbrot",
         COMPUTES,
-        ps.sources.constant(LINES_PER_S, SECONDS),
+        ps.sources.constant(lines_per_s, SECONDS),
         SECONDS,
         (),
-        LINES_PER_S / 4.0,
-        LINES_PER_S,
-        partial(drawing, pixels=pixels),
+        lines_per_s / 4.0,
+        lines_per_s,
+        partial(drawing, height=height),
         (1, 2),
         pays_for="cpu",
         policies=OURS_AND_STATIC,
-        build_peak=partial(drawing, first=DEAREST[0], last=DEAREST[1], pixels=pixels),
+        build_peak=partial(drawing, height=height, part=DEAREST),
         probe_s=36.0,  # ten spans: what computes is slowed by whatever else the machine does
-        sized=sized,
+        sized=lambda line_s: mandelbrot(BUSY / line_s),
     )
 
 
