@@ -15,7 +15,7 @@ NOBODY: Any = None
 
 
 class Asked(threading.Event):
-    """Never set; what it is asked to wait is kept, and the wait is over at once."""
+    """Waits by putting the clock forward."""
 
     def __init__(self, clock: list[float]) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Asked(threading.Event):
         """Let the clock go on by so much."""
         assert timeout is not None
         self.clock[0] += timeout
-        return False
+        return self.is_set()
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_the_lifetime_is_from_cut_to_cut(clock: list[float]) -> None:
 
     clock[0] = 10.3
     assert pause.next_cut_s(10.0, clock[0], 0.5) == pytest.approx(10.5)
-    pause.wait(Decision(lifetime_s=0.5), 10.0, [], {})
+    assert not pause.wait(Decision(lifetime_s=0.5), 10.0, [], {}), "nobody ended it"
     assert clock[0] == pytest.approx(10.47)
 
 
@@ -69,3 +69,17 @@ def test_before_a_second_batch_nothing_is_known_of_spark(clock: list[float]) -> 
 
     pause.wait(Decision(lifetime_s=0.5), 10.0, [], {})
     assert clock[0] == pytest.approx(10.5)
+
+
+def test_a_wait_that_a_user_ends_says_so(clock: list[float]) -> None:
+    stopping = Asked(clock)
+    pause = Pause(NOBODY, NOBODY, {}, stopping)
+    clock[0] = 10.1
+
+    pause.hurry.set()
+    assert pause.wait(Decision(lifetime_s=0.5), 10.0, [], {})
+    assert clock[0] == 10.1
+    assert not pause.wait(Decision(lifetime_s=0.5), 10.0, [], {}), "one wait is ended, not the next"
+    clock[0] = 10.1
+    stopping.set()
+    assert pause.wait(Decision(lifetime_s=0.5), 10.0, [], {})

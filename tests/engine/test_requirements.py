@@ -103,9 +103,10 @@ def test_the_default_policy_keeps_what_is_required_and_says_why(spark: SparkSess
             assert not job.await_end(0.05)
         assert is_wider()
         job.require(ps.Cost(max_width=1))
-        enough = len(records) + 2
-        until(job, records, enough)
+        before = len(records)
+        until(job, records, before + 3)
         assert records[-1].decision["widths"]["farm"] == 1, "a requirement changes on the live job"
+        assert not all(r.control.get("outcome") for r in records[before:]), "one batch was not cut as it was planned"
     finally:
         job.stop()
     reasons = [record.control["reason"] for record in records if "reason" in record.control]

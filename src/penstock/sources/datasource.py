@@ -28,6 +28,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.sources.ending import EndsQuietly
 from penstock.sources.limits import Limits, LiveLimits
 from penstock.sources.spec import ReplaySpec, decode, due
 
@@ -88,7 +89,7 @@ class ReplayBatchReader(DataSourceReader):
         return _read(self._text, partition)
 
 
-class ReplayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ReplayStreamReader(EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What is due of the replay, batch by batch."""
 
     def __init__(self, text: str) -> None:

@@ -16,10 +16,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from penstock.sources.ending import EndsQuietly
+
 FORMAT = "penstock_tick"
 
 
-class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class TickReader(EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offers the present second; never has rows."""
 
     def __init__(self) -> None:

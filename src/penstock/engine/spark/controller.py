@@ -137,6 +137,10 @@ class Controller:
 
     # -- what is said ----------------------------------------------------------------------------
 
+    def expect_nothing(self) -> None:
+        """Take back what was expected of the next batch: it is cut when a user wants it, not when it was planned."""
+        self._expected = {}
+
     def _outcome(self, record: BatchRecord) -> dict[str, Any]:
         """What was expected of this batch, beside what happened."""
         expected, self._expected = self._expected, {}

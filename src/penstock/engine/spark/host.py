@@ -423,8 +423,11 @@ class Host:
     def _wait(self, measured: Measured, windows: dict[str, Any]) -> None:
         """Wait the batch lifetime out, from cut to cut. What is to be drained does not wait."""
         if self.may_idle:
+            offsets = measured.entry.get("offsets", [])
             with measured.part("wait"):
-                self.pause.wait(self.decision, measured.begun, measured.entry.get("offsets", []), windows)
+                by_user = self.pause.wait(self.decision, measured.begun, offsets, windows)
+            if by_user:
+                self.controller.expect_nothing()
 
     def _record(self, record: BatchRecord, measured: Measured) -> None:
         parts = {name: measured.parts.get(name, record.parts[name]) for name in record.parts}

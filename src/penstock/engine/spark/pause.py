@@ -53,10 +53,11 @@ class Pause:
     def _gap_s(self) -> float:
         return statistics.median(self._gaps) if self._gaps else 0.0
 
-    def wait(self, decision: Decision, begun_s: float, offsets: list[Any], entries: Entries) -> None:
+    def wait(self, decision: Decision, begun_s: float, offsets: list[Any], entries: Entries) -> bool:
         """Wait for the lifetime of the batch that was begun at a moment and read up to these offsets.
 
-        The lifetime is from cut to cut: what Spark takes to begin the next batch is part of it.
+        The lifetime is from cut to cut: what Spark takes to begin the next batch is part of it. Returns whether a user
+        ended the wait, so that the next batch is not the one that was planned.
         """
         end, work_s = begun_s + decision.lifetime_s - self._gap_s, time.monotonic() - begun_s
         look_s = LOOK_S if decision.cut_rows or decision.at_ends else SELDOM_S
@@ -70,8 +71,10 @@ class Pause:
             if not held and self._has_enough(decision, offsets):
                 break
             if self.stopping.wait(min(left, look_s) if left > 0 else look_s):
-                break
+                return True
+        was_hurried = self.hurry.is_set()
         self.hurry.clear()
+        return was_hurried
 
     def _has_enough(self, decision: Decision, offsets: list[Any]) -> bool:
         """Whether so many rows wait that the next batch is cut before its time: the load has risen."""
