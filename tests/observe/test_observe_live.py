@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from penstock.control.histogram import LogHistogram
 from penstock.observe.live import LiveView
 from penstock.observe.record import BatchRecord
 
@@ -51,3 +52,21 @@ def test_in_a_terminal_a_table_with_a_row_per_operator_and_a_bar(job: list[Batch
         "0 of 30 s",
     ):
         assert word in shown
+
+
+def test_latency_is_shown_against_its_bound_and_the_knobs_as_they_stand(job: list[BatchRecord]) -> None:
+    """Of the sinks that the bound is about: others may be slower."""
+    console = Console(file=io.StringIO(), width=60)
+    seen = {"out": LogHistogram.of([0.25]), "other": LogHistogram.of([9.0])}
+    bound = {"name": "a->b", "mean_s": 1.5, "over_s": 5.0, "sinks": ["out"]}
+    with LiveView(console=console, clock=lambda: 0.0) as view:
+        view.update(
+            replace(
+                job[0],
+                latency=seen,
+                decision={"widths": {"score": 3}, "lifetime_s": 1.2},
+                control={"bounds": [bound], "reason": "score 1 -> 3"},
+            )
+        )
+    shown = console.file.getvalue().strip().split(" | ")  # type: ignore[attr-defined]
+    assert shown[-4:] == ["a->b mean 250 of 1,500 ms", "lifetime 1,200 ms", "score 3", "decided: score 1 -> 3"]

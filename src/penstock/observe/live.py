@@ -114,18 +114,19 @@ def _figures(last: BatchRecord, report: Report) -> list[str]:
         f"backlog {number(last.backlog)} rows",
         f"latency p50/p95/p99 {quantiles} ms",
         f"trigger {number(report.cycle_median_ms)} ms",
-        *_control(last),
+        *_control(last, report),
     ]
 
 
-def _control(last: BatchRecord) -> list[str]:
-    """The bounds in force, how long batches live, and the last decision with its reason."""
-    words = []
-    for bound in last.control.get("bounds", ()):
-        limits = ((kind, bound.get(f"{kind}_s")) for kind in ("mean", "p95", "p99"))
-        words += [f"{kind} at most {limit * 1e3:.0f} ms" for kind, limit in limits if limit]
+def _control(last: BatchRecord, report: Report) -> list[str]:
+    """Latencies against their bounds, the knobs as they stand, and the last decision with its reason."""
+    words = [
+        f"{kept.name} {kept.statistic} {number(kept.measured_ms)} of {number(kept.bound_ms)} ms"
+        for kept in report.promises
+    ]
     if words:
-        words.append(f"lifetime {last.decision.get('lifetime_s', 0.0) * 1e3:.0f} ms")
+        widths = ", ".join(f"{name} {width}" for name, width in last.decision.get("widths", {}).items())
+        words += [f"lifetime {number(last.decision.get('lifetime_s', 0.0) * 1e3)} ms", *([widths] if widths else [])]
     return words + ([f"decided: {last.control['reason']}"] if "reason" in last.control else [])
 
 
