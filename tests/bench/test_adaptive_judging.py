@@ -118,10 +118,11 @@ def test_a_target_is_judged_while_it_holds_and_the_width_after() -> None:
         ({"width_seconds": 81.0}, ["0.81 of the static set-up's width_seconds"]),
         ({"cpu_seconds": 1000.0}, []),
         ({"model_error": 0.3}, ["the model is off by 30%"]),
+        ({"uneven": [1.4, 1.6, 1.6]}, ["the busiest task has 1.60 times the mean"]),
     ],
 )
 def test_each_target_that_ours_misses_is_said(changed: dict[str, Any], missed: list[str]) -> None:
-    scenario = SCENARIOS["service"]
+    scenario = SCENARIOS["hotkey"]
     rows = [
         row(scenario, "static", [outcome(width_seconds=100.0)]),
         row(scenario, "adaptive", [outcome(**changed)]),
@@ -131,7 +132,7 @@ def test_each_target_that_ours_misses_is_said(changed: dict[str, Any], missed: l
 
     assert len(found) == len(missed)
     assert all(text in said for text, said in zip(missed, found, strict=True))
-    assert "service" in table(rows)
+    assert "hotkey" in table(rows)
 
 
 def test_the_rows_of_the_short_scenarios_have_targets_of_their_own() -> None:
@@ -168,6 +169,21 @@ def test_what_is_finished_is_not_made_again(tmp_path: Path) -> None:
     assert Outcome.from_json(kept).spans == outcome().spans
     assert Results(tmp_path / "out.json", about, fresh=True).pieces == {}
     assert Results(tmp_path / "out.json", {"cores": 4}, fresh=False).pieces == {}, "another machine begins anew"
+
+
+def test_rows_of_a_part_do_not_replace_the_others_and_another_machine_s_file_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    first = Results(path, {"cores": 2}, fresh=False)
+    first.write([{"scenario": "a", "policy": "x", "n": 1}, {"scenario": "b", "policy": "x", "n": 1}])
+    again = Results(path, {"cores": 2}, fresh=False)
+    again.piece("b/x/0", lambda: 1)
+    again.write([{"scenario": "b", "policy": "x", "n": 2}])
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["scenario"], row["n"]) for row in rows] == [("a", 1), ("b", 2)]
+
+    Results(path, {"cores": 64}, fresh=False).write()
+    assert json.loads(path.read_text())["rows"] == []
+    assert json.loads((tmp_path / "out.old.json").read_text())["rows"] == rows
 
 
 def test_every_scenario_says_what_it_runs_and_an_unknown_one_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.control.observation import Observation
 from penstock.engine.spark.state import GROUPS
 from penstock.observe.record import BatchRecord
+from penstock.sources.limits import write_limits
 from tests.engine.test_requirements import Watching, live, until
 from tests.engine.tools import RATE, RUNNING, START_US, Changing, running_sum, static, stream
 from tests.observe.tools import run
@@ -58,6 +60,27 @@ def test_max_seconds_caps_a_batch_by_the_schedule(spark: SparkSession, tmp_path:
     records = to_the_end(flow, spark, tmp_path / "ckpt", max_seconds=0.5)
     assert max(record.rows_in for record in records) == 0.5 * RATE
     assert sum(record.rows_in for record in records) == 3000
+
+
+class Capping:
+    """Decides one row cap after the other, and then none."""
+
+    def __init__(self, *caps: int | None) -> None:
+        self.caps = list(caps)
+
+    def decide(self, observed: Observation | None, current: ps.Decision) -> ps.Decision:
+        return ps.Decision(current.widths, row_cap=self.caps.pop(0) if self.caps else None)
+
+
+def test_a_policy_may_cap_a_batch_but_never_above_what_the_user_said(spark: SparkSession, tmp_path: Path) -> None:
+    """The caps that an earlier job left behind are not this job's."""
+    left = tmp_path / "ckpt" / "penstock" / "control-rows.json"
+    write_limits(left, max_rows=7)
+    flow = ps.Flow("capped")
+    flow.read(stream(spark, 3000, per_batch=10**6), name="rows").write("memory", name="out")
+    records = to_the_end(flow, spark, tmp_path / "ckpt", policy=Capping(200, None, 900), max_rows=500)
+    assert [record.rows_in for record in records] == [500, 200, 500, 500, 500, 500, 300]
+    assert json.loads(left.read_bytes())["max_rows"] == 500
 
 
 def test_a_job_says_whether_it_runs_and_shows_memory_sinks_and_its_last_seconds(

@@ -115,6 +115,40 @@ def test_the_default_policy_keeps_what_is_required_and_says_why(spark: SparkSess
     assert any(record.control.get("outcome") for record in records), "predictions are held against what happened"
 
 
+def test_a_bound_that_cannot_be_kept_is_said_and_the_job_runs_as_fast_as_it_can(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow, read, farm = live(spark, 300)
+    flow.require(ps.Latency(read, farm, mean="1 ms", over="2 s"))
+    records: list[BatchRecord] = []
+
+    def until_said(text: str) -> None:
+        end = time.monotonic() + 60.0
+        while text not in caplog.text and time.monotonic() < end:
+            assert not job.await_end(0.05)
+        assert text in caplog.text
+
+    with caplog.at_level(logging.WARNING, logger="penstock"):
+        job = flow.start(spark, str(tmp_path / "ckpt"))
+        try:
+            job.on_batch(records.append)
+            until_said("flow 'live': a mean of 1 ms is not feasible: the least here is ")
+            promise = job.report().promises[0]
+            job.require(ps.Latency(read, farm, mean="20 s", over="2 s"))
+            until(job, records, len(records) + 4)
+        finally:
+            job.stop()
+    assert promise.feasible is False
+    assert promise.least_ms is not None and promise.least_ms > 1.0
+    assert promise.advice
+    tight = [r for r in records if any(b["mean_s"] == 0.001 for b in r.control.get("bounds", []))]
+    assert {record.decision["lifetime_s"] for record in tight} == {0.0}
+    assert caplog.text.count("is not feasible") == 1, "once"
+    assert records[-1].control["verdict"]["feasible"]
+    seen = job.memory("out").column("i").to_pylist()
+    assert seen == list(range(len(seen))), "each row once, in order"
+
+
 class Failing:
     """Decides once, and then does what a policy must not do."""
 

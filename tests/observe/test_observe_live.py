@@ -69,4 +69,27 @@ def test_latency_is_shown_against_its_bound_and_the_knobs_as_they_stand(job: lis
             )
         )
     shown = console.file.getvalue().strip().split(" | ")  # type: ignore[attr-defined]
-    assert shown[-4:] == ["a->b mean 250 of 1,500 ms", "lifetime 1,200 ms", "score 3", "decided: score 1 -> 3"]
+    assert shown[-4:] == [
+        "a->b mean 250 of 1,500 ms",
+        "lifetime 1,200 ms",
+        "score 3",
+        "decided: score 1 -> 3 (batch 0)",
+    ]
+
+
+def test_every_decision_is_shown_and_bounds_that_were_stated_before_hold(job: list[BatchRecord]) -> None:
+    """Lines come once a second, decisions with every batch; a policy states its bounds when it decides."""
+    now = [0.0]
+    console = Console(file=io.StringIO(), width=60)
+    bound = {"name": "a->b", "mean_s": 1.5, "over_s": 5.0, "sinks": ["out"]}
+    verdict = {"kind": "mean", "bound_s": 1.5, "feasible": False, "least_s": 2.0, "parts_s": {}}
+    controls = [{"bounds": [bound], "verdict": verdict}, {"reason": "up"}, {"reason": "down"}, {}, {}, {}]
+    with LiveView(window_s=1.0, console=console, clock=lambda: now[0]) as view:
+        for n, control in enumerate(controls):
+            now[0] = 0.4 * n
+            seen = {"out": LogHistogram.of([0.25])}
+            view.update(replace(job[0], batch=n, started=3.0 * n, visible=3.0 * n + 0.2, latency=seen, control=control))
+    first, second = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "a->b mean 250 of 1,500 ms, NOT FEASIBLE here (least 2,000 ms)" in first
+    assert "a->b mean 250 of 1,500 ms" in second
+    assert second.endswith("decided: up (batch 1) | decided: down (batch 2)")

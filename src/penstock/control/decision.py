@@ -14,7 +14,7 @@ __all__ = ["Decision", "Policy", "PolicyError", "Static"]
 
 @dataclass(frozen=True)
 class Decision:
-    """How the next batch runs: width per operator, least time between two cuts, most rows in a batch.
+    """How the next batch runs: width per operator, the time from cut to cut, most rows in a batch.
 
     A batch is also cut once `cut_rows` rows wait, where the source can tell: a lifetime suits the rate it was made for.
     `at_ends` cuts one when windows end, too.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,6 +19,8 @@ from rich.text import Text
 from penstock.observe.record import BatchRecord
 from penstock.observe.render import number, percent, table
 from penstock.observe.report import Report
+
+_REASONS = 5  # decisions that are shown
 
 
 class LiveView:
@@ -46,6 +50,8 @@ class LiveView:
         self._began = clock()
         self._printed: float | None = None  # when the last plain line was
         self._recent: deque[BatchRecord] = deque()
+        self._bounds: list[Any] | None = None  # as they were last stated: a policy may state them rarely
+        self._reasons: deque[str] = deque(maxlen=_REASONS)
         # rich refreshes from a thread of its own while the job's thread updates
         self._lock = threading.Lock()
         self._live = (
@@ -67,7 +73,12 @@ class LiveView:
     def update(self, record: BatchRecord) -> None:
         """Take one more batch in."""
         with self._lock:
+            self._bounds = record.control.get("bounds", self._bounds)
+            if self._bounds is not None:
+                record = replace(record, control={**record.control, "bounds": self._bounds})
             self._recent.append(record)
+            if "reason" in record.control:
+                self._reasons.append(f"{record.control['reason']} (batch {record.batch})")
             # The batch before the window stays: a rate needs the moment from which it counts.
             while len(self._recent) > 2 and self._recent[1].visible < record.visible - self._window_s:
                 self._recent.popleft()
@@ -82,14 +93,16 @@ class LiveView:
 
     def _line(self) -> str:
         last, report = self._report()
-        return " | ".join(_figures(last, report)) if last else "no batch yet"
+        reasons = list(self._reasons)
+        self._reasons.clear()  # a line has those since the line before
+        return " | ".join(_figures(last, report, reasons)) if last else "no batch yet"
 
     def _render(self) -> RenderableType:
         last, report = self._report()
         if last is None:
             blocks: list[RenderableType] = [Text("waiting for the first batch")]
         else:
-            blocks = [Text("\n".join(_figures(last, report)))]
+            blocks = [Text("\n".join(_figures(last, report, self._reasons)))]
             if report.operators:
                 blocks.append(_operators(report))
         if self._total_s:
@@ -102,7 +115,7 @@ class LiveView:
         return Group(*blocks)
 
 
-def _figures(last: BatchRecord, report: Report) -> list[str]:
+def _figures(last: BatchRecord, report: Report, reasons: Iterable[str]) -> list[str]:
     latency = report.latency
     quantiles = "/".join(number(ms) for ms in (latency.p50_ms, latency.p95_ms, latency.p99_ms))
     figures = [f"batch {last.batch}"]
@@ -114,20 +127,21 @@ def _figures(last: BatchRecord, report: Report) -> list[str]:
         f"backlog {number(last.backlog)} rows",
         f"latency p50/p95/p99 {quantiles} ms",
         f"trigger {number(report.cycle_median_ms)} ms",
-        *_control(last, report),
+        *_control(last, report, reasons),
     ]
 
 
-def _control(last: BatchRecord, report: Report) -> list[str]:
-    """Latencies against their bounds, the knobs as they stand, and the last decision with its reason."""
+def _control(last: BatchRecord, report: Report, reasons: Iterable[str]) -> list[str]:
+    """Latencies against their bounds, the knobs as they stand, and decisions with their reasons."""
     words = [
         f"{kept.name} {kept.statistic} {number(kept.measured_ms)} of {number(kept.bound_ms)} ms"
+        + (f", NOT FEASIBLE here (least {number(kept.least_ms)} ms)" if kept.feasible is False else "")
         for kept in report.promises
     ]
     if words:
         widths = ", ".join(f"{name} {width}" for name, width in last.decision.get("widths", {}).items())
         words += [f"lifetime {number(last.decision.get('lifetime_s', 0.0) * 1e3)} ms", *([widths] if widths else [])]
-    return words + ([f"decided: {last.control['reason']}"] if "reason" in last.control else [])
+    return words + [f"decided: {reason}" for reason in reasons]
 
 
 def _operators(report: Report) -> Table:

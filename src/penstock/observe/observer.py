@@ -107,7 +107,8 @@ class Observer:
             for stage in merged_stages(records, self.limits):
                 each = self._tasks_each(stage, stage.busy_s / len(records))
                 views[stage.name] = self._view(stage, rows, rate, over if stage.name in targets else span, each)
-        latency = {bound.name: found for bound in bounds if (found := measured(records, sinks[bound.name])) is not None}
+        usual = [record for record in records if not record.replayed]  # how long an outage was says nothing of the next
+        latency = {bound.name: found for bound in bounds if (found := measured(usual, sinks[bound.name])) is not None}
         return Observation(
             now_s=now_s,
             interval_s=max(next_cut_s - self._cut_s, 1e-6) if len(records) == 1 else span,

@@ -246,7 +246,7 @@ def _widths(records: Sequence[BatchRecord], clock: Clock) -> tuple[Curve, ...]:
 
 
 def _lifetimes(points: Sequence[Sequence[Sequence[BatchRecord]]], clock: Clock) -> tuple[Curve, ...]:
-    """The least time from cut to cut as decided, beside the cycles and the work in them as measured."""
+    """The time from cut to cut as decided, beside the cycles and the work in them as measured."""
 
     def mean(values: Sequence[float]) -> float:
         return 1e3 * sum(values) / len(values)

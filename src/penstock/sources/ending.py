@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
@@ -17,6 +18,9 @@ class EndsQuietly:
 
     def stop(self) -> None:
         """Leave: Spark calls this last, with the end of its connection as the exception in flight."""
-        process = getattr(sys.modules.get("__main__"), "__spec__", None)
-        if process is not None and process.name == _RUNNER and isinstance(sys.exception(), EOFError):
+        process, error = getattr(sys.modules.get("__main__"), "__spec__", None), sys.exception()
+        if process is None or process.name != _RUNNER or not isinstance(error, EOFError):
+            return
+        *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+        if innermost.f_globals.get("__name__") == "pyspark.serializers":  # Spark's connection, nothing of the reader's
             os._exit(0)

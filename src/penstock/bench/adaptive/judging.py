@@ -35,7 +35,12 @@ class Spans:
 
 
 def judge(
-    records: Sequence[BatchRecord], start: float, steps: Sequence[float], statistic: str, bound_s: float
+    records: Sequence[BatchRecord],
+    start: float,
+    steps: Sequence[float],
+    statistic: str,
+    bound_s: float,
+    end: float | None = None,
 ) -> Spans:
     """Whether each span kept a bound; a span in which nothing became visible did not, if rows were waiting.
 
@@ -43,17 +48,28 @@ def judge(
     >>> slow = BatchRecord(2, visible=4.0, rows_in=1, latency={"out": LogHistogram.of([0.8])})
     >>> judge([fast, slow], 0.0, [2.5], "mean", 0.5)
     Spans(fulfilled=[True, False], settled=[])
+    >>> judge([fast, slow], 0.0, [], "mean", 1.0, end=9.5).fulfilled  # nothing came any more: no batch ended
+    [True, True, False]
     """
-    return in_spans(latency_verdicts(records, start, statistic, bound_s), start, steps)
+    return in_spans(latency_verdicts(records, start, statistic, bound_s, end=end), start, steps)
 
 
 def latency_verdicts(
-    records: Sequence[BatchRecord], start: float, statistic: str, bound_s: float, sink: str = "out"
+    records: Sequence[BatchRecord],
+    start: float,
+    statistic: str,
+    bound_s: float,
+    sink: str = "out",
+    end: float | None = None,
 ) -> Verdicts:
-    """Span by span, whether the statistic of all rows that became visible at a sink was within the bound."""
+    """Span by span, whether the statistic of all rows that became visible at a sink was within the bound.
+
+    Spans that were over by `end` count, whether or not a batch came to an end in them.
+    """
     found: Verdicts = []
     last = max((record.visible for record in records), default=-math.inf)
-    for number in range(int((last - start) // OVER_S) + 1 if records else 0):
+    whole = 0 if end is None else int((end - start) // OVER_S)
+    for number in range(max(whole, int((last - start) // OVER_S) + 1 if records else 0)):
         low, high = start + number * OVER_S, start + (number + 1) * OVER_S
         seen = [record for record in records if low <= record.visible < high]
         histogram = LogHistogram.total(record.latency[sink] for record in seen if sink in record.latency)
@@ -129,9 +145,14 @@ def falls_to(records: Sequence[BatchRecord], operator: str, width: int, since: f
 
 
 def changes(records: Sequence[BatchRecord]) -> int:
-    """How often the widths changed."""
-    widths = [record.decision["widths"] for record in records]
-    return sum(a != b for a, b in pairwise(widths))
+    """How often widths or chains changed. Lifetimes do so with nearly every batch, and cost nothing.
+
+    >>> ran = [{"widths": {"a": 1}}, {"widths": {"a": 2}}, {"widths": {"a": 2}, "chains": [["a", "b"]]}]
+    >>> changes([BatchRecord(number, decision=decision) for number, decision in enumerate(ran)])
+    2
+    """
+    ran = [(record.decision["widths"], record.decision.get("chains") or []) for record in records]
+    return sum(a != b for a, b in pairwise(ran))
 
 
 def chained(records: Sequence[BatchRecord]) -> float:

@@ -148,7 +148,7 @@ def run(
     def spans(found: Sequence[BatchRecord]) -> Spans:
         return kept_spans(built, scenario, bound_s, seen_within(found, start, end), start, steps)[0]
 
-    judge_promises(outcome, built, scenario, bound_s, judged, start, steps)
+    judge_promises(outcome, built, scenario, bound_s, judged, start, steps, end)
     outcome.more["replayed"] = replayed_share(records, "static" if isinstance(policy, Fixed) else policy, spans)
     return outcome
 
@@ -179,9 +179,10 @@ def judge_promises(
     records: Sequence[BatchRecord],
     start: float,
     steps: Sequence[float],
+    end: float | None = None,
 ) -> None:
     """Put into an outcome which spans kept the bounds, and of several bounds, what each showed."""
-    outcome.spans, outcome.each = kept_spans(built, scenario, bound_s, records, start, steps)
+    outcome.spans, outcome.each = kept_spans(built, scenario, bound_s, records, start, steps, end)
     if outcome.each:
         outcome.more["statistics"] = {one.sink: one.statistic for one in built.promises}
         outcome.more["latency"] = {one.sink: latency_at(records, one.sink).to_json() for one in built.promises}
@@ -194,12 +195,13 @@ def kept_spans(
     records: Sequence[BatchRecord],
     start: float,
     steps: Sequence[float],
+    end: float | None = None,
 ) -> tuple[Spans, dict[str, Spans]]:
     """Which spans kept the bounds: all of them, and where there are several, each by its sink."""
     if len(built.promises) == 1:
-        return judge(records, start, steps, scenario.statistic, bound_s), {}
+        return judge(records, start, steps, scenario.statistic, bound_s, end), {}
     found = {
-        promise.sink: latency_verdicts(records, start, promise.statistic, limit, promise.sink)
+        promise.sink: latency_verdicts(records, start, promise.statistic, limit, promise.sink, end)
         for promise, limit in zip(built.promises, scenario.bounds_s(built, bound_s), strict=True)
     }
     each = {sink: in_spans(verdicts, start, steps) for sink, verdicts in found.items()}

@@ -13,7 +13,7 @@ import json
 import math
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -44,12 +44,14 @@ class Results:
     def __init__(self, path: Path | None, about: dict[str, Any], fresh: bool) -> None:
         self.path, self.about = path, about
         self.pieces: dict[str, Any] = {}
+        self.rows: list[Row] = []
         if path is not None and path.exists() and not fresh:
             known = json.loads(path.read_text())
             if known.get("about") == json.loads(json.dumps(about)):
-                self.pieces = known["pieces"]
+                self.pieces, self.rows = known["pieces"], known["rows"]
             else:
-                print(f"{path} was measured on another machine or with other versions: it is written anew", flush=True)
+                aside = path.replace(path.with_suffix(".old.json"))
+                print(f"{path} was measured on another machine or with other versions: it is {aside} now", flush=True)
 
     def piece(self, name: str, make: Callable[[], Any]) -> Any:
         """A finished piece, or what `make` gives, which is kept."""
@@ -58,10 +60,12 @@ class Results:
             self.write()
         return self.pieces[name]
 
-    def write(self, rows: list[Row] | None = None) -> None:
-        """Write all of it, atomically."""
+    def write(self, rows: Sequence[Row] = ()) -> None:
+        """Write all of it, atomically; rows take the place of earlier ones of the same scenario and policy."""
+        of = {(row["scenario"], row["policy"]) for row in rows}
+        self.rows = [row for row in self.rows if (row["scenario"], row["policy"]) not in of] + list(rows)
         if self.path is not None:
-            document = {"how": "measured", "about": self.about, "rows": rows or [], "pieces": self.pieces}
+            document = {"how": "measured", "about": self.about, "rows": self.rows, "pieces": self.pieces}
             write_whole(self.path, document)
 
 
@@ -201,6 +205,8 @@ def dearest_row(spark: SparkSession, scenario: Scenario) -> float:
     """How long a row takes at the peak, in the job: slower than alone, for Spark uses the machine, too."""
     built = (scenario.build_peak or scenario.build)(spark, ps.sources.constant(scenario.peak))
     seen = [stats for record in calibrated(spark, built, USUAL_S) for stats in record.operators]
+    if not seen:
+        raise RuntimeError(f"{scenario.name}: no batch had rows within {CALIBRATION_S:g} s: the machine is too slow")
     return sum(stats.busy_s for stats in seen) / sum(stats.rows_in for stats in seen)
 
 

@@ -136,6 +136,8 @@ def _own(name: str, ours: Row) -> list[str]:
         found.append(f"{name}: {ours['fulfilled'] or 0.0:.1%} of the intervals, at least 95 % wanted")
     if ours["fulfilled_settled"] is not None and ours["fulfilled_settled"] < 0.98:
         found.append(f"{name}: {ours['fulfilled_settled']:.1%} of the settled intervals, at least 98 % wanted")
+    if name == "hotkey" and ours["unevenness"] is not None and ours["unevenness"] >= 1.5:
+        found.append(f"{name}: the busiest task has {ours['unevenness']:.2f} times the mean, below 1.5 wanted")
     if ours["model_mae"] is not None and ours["model_mae"] > 0.2:
         found.append(f"{name}: the model is off by {ours['model_mae']:.0%}, at most 20 % wanted")
     if "target_per_s" in ours and ours["least_width_after_s"] is None:

@@ -9,6 +9,7 @@ last decision stays, and the error is said.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,8 @@ from penstock.observe.record import BatchRecord
 from penstock.windows.time import Time
 
 log = logging.getLogger("penstock")
+
+_SURE = 3  # verdicts in a row after which it is said that a bound cannot be kept, or can again
 
 
 class Controller:
@@ -43,6 +46,9 @@ class Controller:
         self._looked_s: float | None = None
         self._said: set[str] = set()
         self._expected: dict[str, float] = {}
+        self._verdicts: list[bool] = []  # the last ones that agree: whether what is required can be kept
+        self._said_feasible = True
+        self._stating = threading.RLock()  # users state requirements from threads of their own
         self._restate()
 
     def require(self, *requirements: Requirement) -> None:
@@ -50,8 +56,10 @@ class Controller:
         wanted = self.requirements
         for requirement in requirements:
             wanted = merged(wanted, check(self.flow, requirement))
-        self.requirements = wanted
-        self._restate()
+        with self._stating:
+            self.requirements = wanted
+            self._verdicts, self._said_feasible = [], True  # of other bounds
+            self._restate()
 
     def _restate(self) -> None:
         """Work out once what the requirements mean to a policy; it changes only with them."""
@@ -85,13 +93,14 @@ class Controller:
         if self._looked_s is not None and now_s - self._looked_s < self.interval_s:
             return current, note
         self._looked_s = now_s
-        try:
-            seen = self.observer.look(now_s, next_cut_s, arrived, self.bounds, self.sinks, self.targets)
-            wanted = self.policy.decide(seen, current)
-            decided = self._limited(wanted, current, seen)
-        except Exception as error:
-            return current, {**note, **self._failed(error)}
-        note |= self._note(seen, decided, current)
+        with self._stating:
+            try:
+                seen = self.observer.look(now_s, next_cut_s, arrived, self.bounds, self.sinks, self.targets)
+                wanted = self.policy.decide(seen, current)
+                decided = self._limited(wanted, current, seen)
+            except Exception as error:
+                return current, {**note, **self._failed(error)}
+            note |= self._note(seen, decided, current)
         return decided, note
 
     def _limited(self, wanted: Decision, current: Decision, seen: Observation | None) -> Decision:
@@ -136,6 +145,24 @@ class Controller:
         return (ROWS, *stages)
 
     # -- what is said ----------------------------------------------------------------------------
+
+    def say_verdict(self, note: dict[str, Any]) -> None:
+        """Say in the log that a bound cannot be kept, or can again; once, and not of a batch or two."""
+        verdict = note.get("verdict")
+        if verdict is None:
+            return
+        feasible = bool(verdict["feasible"])
+        self._verdicts = [*self._verdicts, feasible][-_SURE:] if feasible in self._verdicts else [feasible]
+        if len(self._verdicts) < _SURE or feasible == self._said_feasible:
+            return
+        self._said_feasible = feasible
+        bound = f"flow '{self.flow.name}': a {verdict['kind']} of {_ms(verdict['bound_s'])}"
+        if feasible:
+            log.warning("%s can be kept again", bound)
+            return
+        least = f"the least here is {_ms(verdict['least_s'])}" if verdict["least_s"] else "the rate cannot be served"
+        remedy = "job.report() says what would help"
+        log.warning("%s is not feasible: %s; the job runs as fast as it can. Remedy: %s", bound, least, remedy)
 
     def expect_nothing(self) -> None:
         """Take back what was expected of the next batch: it is cut when a user wants it, not when it was planned."""

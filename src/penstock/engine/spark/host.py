@@ -111,9 +111,13 @@ class Host:
                 self.pause.took(since)
             measured = Measured(number, self.run, time.time(), spark_s=since)
             manifest = self.ledger.manifest(number)
-            measured.replayed = manifest is not None or self.ledger.folder.get(f"log/{number:08d}") is not None
+            logged = self.ledger.folder.get(f"log/{number:08d}")
+            measured.replayed = manifest is not None or logged is not None
             if manifest is None:
                 manifest = self._compute(batch, number, measured)
+            elif logged is not None:  # its rows were cut before the fault, and that is when they began to wait
+                known = {name: logged[name] for name in ("cut_us", "offsets")}
+                measured.entry = {**known, "offsets_before": self.ledger.before(number).get("offsets")}
             self._publish(batch, number, manifest, measured)
             record = self._after(number, measured)
         self.finished = number
@@ -401,6 +405,7 @@ class Host:
             decided, measured.control = self.controller.after_batch(
                 record, measured.begun, now, next_cut, self._arrived(measured), self.decision
             )
+            self.controller.say_verdict(measured.control)
             if decided.row_cap != self.decision.row_cap:
                 self.set_row_cap(decided.row_cap)
             self.decision = decided
@@ -414,11 +419,12 @@ class Host:
         return None if jumped else arrived_by(self.flow, measured.entry.get("offsets", []), int(time.time() * 1e6))
 
     def set_row_cap(self, rows: int | None) -> None:
-        """Cap the rows of the next batches, where the source can be told."""
+        """Cap the rows of the next batches, where the source can be told; never above the cap that users gave."""
         for read in self.flow.reads:
             spec = getattr(read.frame, "_penstock_replay", None)
             if spec is not None and spec.control:
-                write_limits(spec.control, max_rows=rows, max_seconds=spec.limits.max_seconds)
+                least = min((most for most in (rows, spec.limits.max_rows) if most is not None), default=None)
+                write_limits(spec.control, max_rows=least, max_seconds=spec.limits.max_seconds)
 
     def _wait(self, measured: Measured, windows: dict[str, Any]) -> None:
         """Wait the batch lifetime out, from cut to cut. What is to be drained does not wait."""

@@ -53,8 +53,8 @@ class Job:
 
     Options: `max_rows` and `max_seconds` cap a batch (rows, seconds of schedule) where the source can be
     told (replay sources can; for others set Spark's own option, such as maxFilesPerTrigger); `lifetime` is
-    the least time in seconds between two cuts; `available_now=True` ends when what is there now is
-    processed; `restarts` limits restarts after faults in a row; `telemetry=False` turns measuring off.
+    the time in seconds from one cut to the next (more if the work takes longer); `available_now=True` ends when what
+    is there now is processed; `restarts` limits restarts after faults in a row; `telemetry=False` turns measuring off.
 
     `policy` is a policy object, the name of one (`penstock.control.policies.registry.names()`), or None: then
     `Adaptive` keeps what the flow requires, and where it requires nothing, widths follow the rows. `interval` is how
@@ -352,7 +352,10 @@ class Job:
                 return
 
     def _control(self, max_rows: int | None, max_seconds: float | None) -> None:
-        """Give each replay source a control file under the checkpoint, so that its caps can change live."""
+        """Give each replay source a control file under the checkpoint, so that its caps can change live.
+
+        What an earlier job on the checkpoint wrote there is gone: this one begins with its own caps.
+        """
         for name, node in list(self.flow._operators.items()):
             spec = getattr(getattr(node, "frame", None), "_penstock_replay", None)
             if not isinstance(node, op.Read) or spec is None or not node.frame.isStreaming:
@@ -362,7 +365,9 @@ class Job:
                 max_rows=max_rows or spec.limits.max_rows,
                 max_seconds=max_seconds or spec.limits.max_seconds,
             )
-            control = spec.control or str(local_folder(self.checkpoint) / "penstock" / f"control-{name}.json")
+            ours = local_folder(self.checkpoint) / "penstock" / f"control-{name}.json"
+            ours.unlink(missing_ok=True)
+            control = spec.control or str(ours)
             frame = frame_of(self.spark, replace(spec, limits=limits, control=control))
             self.flow._operators[name] = replace(node, frame=frame)
 

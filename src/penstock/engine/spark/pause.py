@@ -23,7 +23,7 @@ from penstock.flow.flow import Flow
 
 LOOK_S = 0.01  # how often it looks at what has arrived
 SELDOM_S = 0.2  # how often, if only a user can end the wait
-_LONGEST_GAP_S = 0.25  # a longer one is a stream without rows
+_LONGEST_GAP_S = 1.0  # a longer one is a stream without rows
 _GAPS = 5  # batches of which the median tells how long Spark takes to begin the next one
 
 Entries = Mapping[str, dict[str, Any]]  # of window operators, in the manifest of the last batch
@@ -72,9 +72,10 @@ class Pause:
                 break
             if self.stopping.wait(min(left, look_s) if left > 0 else look_s):
                 return True
-        was_hurried = self.hurry.is_set()
-        self.hurry.clear()
-        return was_hurried
+        if not self.hurry.is_set():
+            return False
+        self.hurry.clear()  # only then: what is asked for from now on ends the next wait
+        return True
 
     def _has_enough(self, decision: Decision, offsets: list[Any]) -> bool:
         """Whether so many rows wait that the next batch is cut before its time: the load has risen."""
