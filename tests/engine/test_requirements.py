@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock.control.decision import Decision
 from penstock.control.observation import Observation
-from penstock.errors import FlowError
+from penstock.errors import FlowError, PolicyError
 from penstock.observe.observer import ROWS
 from penstock.observe.record import BatchRecord
 from tests.engine.tools import RUNNING, expected_sums, parquet, rows, running_sum, static, stream
@@ -213,6 +213,23 @@ def test_policies_go_by_name_and_decide_every_interval(spark: SparkSession, tmp_
         job.stop()
     assert job.host.controller.interval_s == 2.0
     assert sorted(job.memory("out").column("i").to_pylist()) == list(range(1000))
+
+
+def test_a_policy_that_cannot_work_on_a_bound_does_not_start(spark: SparkSession, tmp_path: Path) -> None:
+    flow, read, farm = live(spark, 10)
+    flow.require(ps.Latency(read, farm, p95="1 s"))
+    for policy in ("elastic", "nephele", "batching"):
+        with pytest.raises(PolicyError, match="'quotes->farm': thesis 001 bounds the mean.* Remedy: add mean="):
+            flow.start(spark, str(tmp_path / policy), policy)
+    flow, read, farm = live(spark, 200)
+    flow.require(ps.Latency(read, farm, mean="1 s"))
+    job = flow.start(spark, str(tmp_path / "live"), "elastic")
+    try:
+        with pytest.raises(PolicyError, match="thesis 001 bounds the mean"):
+            job.require(ps.Latency(read, farm, p95="1 s"))
+        assert [bound.mean_s for bound in job.host.controller.bounds] == [1.0], "what was required before still is"
+    finally:
+        job.stop()
 
 
 def test_requirements_that_do_not_fit_the_flow_are_refused(spark: SparkSession) -> None:

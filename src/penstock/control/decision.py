@@ -49,7 +49,11 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Values in, a decision out. A policy may also have `reset()`, which forgets what it learnt."""
+    """Values in, a decision out.
+
+    A policy may also have `reset()`, which forgets what it learnt, and `accept(bounds, operators)`, which raises a
+    PolicyError for bounds that it cannot work on: then a job with it does not start.
+    """
 
     def decide(self, observed: Any, current: Decision) -> Decision:
         """Return the decision for the next interval, given what the last one showed (None before the first)."""

@@ -16,6 +16,7 @@ F, and the wait for one's turn in the batch, are not time in the cut, so they ar
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -53,6 +54,10 @@ class AdaptiveBatching:
     def reset(self) -> None:
         """Forget which operators ever showed something."""
         self._known: set[str] = set()
+
+    def accept(self, bounds: Sequence[Bound], operators: Collection[str]) -> None:
+        """Refuse bounds that thesis 001 cannot work on: percentiles alone, streams that several share."""
+        mean_bounds(bounds, set(operators))
 
     def decide(self, observed: Observation | None, current: Decision) -> Decision:
         """The lifetimes of the bounds' streams; a stale bound's streams keep theirs."""

@@ -16,6 +16,7 @@ The wait that the model promised is kept beside what was then measured (`predict
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from penstock.control.checks import above, at_least, between
@@ -75,6 +76,10 @@ class ElasticScaling:
         self._waited = 0
         self._pause = 0
         self._planned: dict[str, dict[str, int]] = {}  # per bound: the widths its prediction holds for
+
+    def accept(self, bounds: Sequence[Bound], operators: Collection[str]) -> None:
+        """Refuse bounds that thesis 001 cannot work on: percentiles alone, streams that several share."""
+        mean_bounds(bounds, set(operators))
 
     def decide(self, observed: Observation | None, current: Decision) -> Decision:
         """The widths of Algorithm 8, or the current ones during a pause and on stale statistics."""

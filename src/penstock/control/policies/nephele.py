@@ -8,13 +8,13 @@ wants unequal widths there, all get the largest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from penstock.control.decision import Decision, Policy
 from penstock.control.models.predictions import PredictionLog
-from penstock.control.observation import Observation
+from penstock.control.observation import Bound, Observation
 from penstock.control.policies.batching import AdaptiveBatching
 from penstock.control.policies.chaining import DynamicChaining
 from penstock.control.policies.elastic import ElasticScaling
@@ -59,6 +59,12 @@ class Nephele:
         for part in (self._batching, self._elastic, self._chaining):
             if part is not None:
                 part.reset()
+
+    def accept(self, bounds: Sequence[Bound], operators: Collection[str]) -> None:
+        """Refuse bounds that one of the parts cannot work on."""
+        for part in (self._batching, self._elastic):
+            if part is not None:
+                part.accept(bounds, operators)
 
     def decide(self, observed: Observation | None, current: Decision) -> Decision:
         """Lifetimes, then widths, then chains."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,7 +49,15 @@ class Controller:
         self._verdicts: list[bool] = []  # the last ones that agree: whether what is required can be kept
         self._said_feasible = True
         self._stating = threading.RLock()  # users state requirements from threads of their own
+        self._accepted(self.requirements)
         self._restate()
+
+    def _accepted(self, requirements: Sequence[Requirement]) -> None:
+        """Let the policy refuse bounds that it cannot work on, before a job runs with them."""
+        accept = getattr(self.policy, "accept", None)
+        if accept is not None:
+            bounds = [self._bound(requirement) for requirement in requirements if isinstance(requirement, Latency)]
+            accept(bounds, {name for bound in bounds for name in bound.operators})
 
     def require(self, *requirements: Requirement) -> None:
         """Change what is required, from the next batch on."""
@@ -57,6 +65,7 @@ class Controller:
         for requirement in requirements:
             wanted = merged(wanted, check(self.flow, requirement))
         with self._stating:
+            self._accepted(wanted)
             self.requirements = wanted
             self._verdicts, self._said_feasible = [], True  # of other bounds
             self._restate()
