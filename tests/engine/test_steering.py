@@ -135,11 +135,11 @@ def test_a_sample_per_batch_with_one_entry_per_replica_that_adds_up(tmp_path: Pa
         steering.sample(record(number, rows, width))
     found = samples(tmp_path, 2)
     assert list(found) == [1_700_000_000_000 + 1000 * number for number in range(4)]
-    assert [list(sample) for sample in found.values()][1] == ["sums0", "sums1", "sums2"]
+    assert [list(sample) for sample in found.values()][1] == ["Compute0", "Compute1", "Compute2"]
     entries = [entry for sample in found.values() for entry in sample.values()]
     assert sum(entry["ItemsConsumed"] for entry in entries) == 1108
     assert sum(entry["ItemsProduced"] for entry in entries) == 50 + 3 + 0 + 500
-    last = list(found.values())[-1]["sums0"]
+    last = list(found.values())[-1]["Compute0"]
     assert last == {"ItemsConsumed": 250, "ItemsProduced": 125, "averageItemsProduced": 250.0}, "of a 0.5 s cycle"
     assert json.loads((tmp_path / "stats_stage1.json").read_text()).keys() == {"stage1"}
 

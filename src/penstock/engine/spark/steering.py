@@ -192,7 +192,7 @@ def steering_of(flow: Flow, steering: bool | str | os.PathLike[str], policy: Any
 def counters(stats: OperatorStats, seconds: float) -> dict[str, dict[str, float]]:
     """A batch's sample of one stage: every replica's share, by process name; the shares add up to the sums.
 
-    >>> counters(OperatorStats("score", width=2, rows_in=7, rows_out=4), seconds=0.5)["score1"]
+    >>> counters(OperatorStats("score", width=2, rows_in=7, rows_out=4), seconds=0.5)["Compute1"]
     {'ItemsConsumed': 4, 'ItemsProduced': 2, 'averageItemsProduced': 4.0}
     """
     replicas = max(stats.width or stats.tasks, 1)
@@ -200,7 +200,7 @@ def counters(stats: OperatorStats, seconds: float) -> dict[str, dict[str, float]
     for i in range(replicas):
         consumed, produced = _share(stats.rows_in, replicas, i), _share(stats.rows_out, replicas, i)
         per_s = round(produced / seconds, 2) if seconds > 0.0 else 0.0
-        sample[f"{stats.name}{i}"] = {
+        sample[f"Compute{i}"] = {
             "ItemsConsumed": consumed,
             "ItemsProduced": produced,
             "averageItemsProduced": per_s,

@@ -18,6 +18,7 @@ from penstock.windows.scans import Longs
 from penstock.windows.time import Ints, Time
 
 RESOLUTION_US = 100_000  # of arrival times kept for windows that have no panes
+_CUTS = 1000  # batches with rows whose cuts are remembered
 
 
 def has_passed(node: op.Window, closed: int | None, watermark: int | None) -> bool:
@@ -77,6 +78,37 @@ def in_force(before: dict[str, Any], spec: WindowSpec, cut_us: int, idle: bool) 
     if idle and before.get("anchor") is not None:
         latest += max(0, cut_us - before["anchor"])
     return moved(before.get("watermark"), int(latest), spec)
+
+
+class RealTime:
+    """How long ago batches were cut in truth, by a clock that nobody sets: `now_s` is its reading.
+
+    The time of an idle stream goes on with the wall clock, by which batches are cut. Were that set an hour ahead, every
+    window of the next hour would close, and its rows would be late.
+
+    >>> real = RealTime()
+    >>> real.cut(100_000_000, now_s=5.0)
+    >>> real.no_later_than(3_700_000_000, 100_000_000, now_s=8.0)  # an hour later by one clock, 3 s by the other
+    104000000
+    >>> real.no_later_than(103_000_000, 100_000_000, now_s=8.0), real.no_later_than(103_000_000, 7, now_s=8.0)
+    (103000000, 103000000)
+    """
+
+    def __init__(self) -> None:
+        self._cuts: dict[int, float] = {}
+
+    def cut(self, cut_us: int, now_s: float) -> None:
+        """Note that a batch was cut now."""
+        self._cuts[cut_us] = now_s
+        while len(self._cuts) > _CUTS:
+            del self._cuts[next(iter(self._cuts))]
+
+    def no_later_than(self, cut_us: int, anchor_us: int | None, now_s: float) -> int:
+        """A cut as it would be if the clock had not been set since the one at `anchor_us`, give or take a second."""
+        since = None if anchor_us is None else self._cuts.get(anchor_us)
+        if anchor_us is None or since is None:  # a job that has just begun cannot know
+            return cut_us
+        return min(cut_us, anchor_us + round((now_s - since + 1.0) * 1e6))
 
 
 def awaits_a_cut(node: op.Window, entry: dict[str, Any], now_us: int, goes_on: bool = True) -> bool:
