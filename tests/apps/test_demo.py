@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -69,3 +70,17 @@ def test_wrong_output_is_found(run: tuple[Any, Path, dict[int, int]], tmp_path: 
         os.unlink(file)
     assert "windows hold 0 quotes" in verdict_after(lambda files: None)
     assert demo.verdict(stream, 0, folder, written) == (False, "WRONG: nothing was processed")
+
+
+def test_the_rate_steps_up_and_down() -> None:
+    rows = [int(demo.load(7.0).count_us(second * 1_000_000)) for second in range(30)]
+    per_s = np.diff(rows)
+    assert [per_s[3], per_s[10], per_s[20], per_s[28]] == pytest.approx([4000, 8000, 2000, 2000], abs=2)
+
+
+def test_what_it_costs_is_read_from_the_fourth_batch_on() -> None:
+    meter = demo.Meter()
+    meter.points = [(0.0, 0.0), (1.0, 50.0), (2.0, 60.0), (3.0, 61.0)]
+    assert np.isnan(meter.rate), "nothing is known yet"
+    meter.points += [(4.0, 61.5), (7.0, 63.0)]
+    assert meter.rate == pytest.approx(0.5)
