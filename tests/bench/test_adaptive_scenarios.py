@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import penstock as ps
 from penstock.bench.adaptive import functions as fn
-from penstock.bench.adaptive import short
+from penstock.bench.adaptive import short, suite
 from penstock.bench.adaptive.description import Built
 from penstock.bench.adaptive.live import state_requirements
 from penstock.bench.adaptive.scenarios import FULL, SCENARIOS
@@ -142,6 +142,14 @@ def test_a_quicker_machine_draws_more_lines(spark: SparkSession) -> None:
             found.build(spark, found.load).flow.reads[0].frame._penstock_replay.rows.arrays(0, 40_000)[1].to_pylist()
         )
         assert (min(lines), max(lines) + 1) == (0, 20.0 * per_s)
+
+
+def test_what_a_row_and_a_batch_cost_is_measured_in_a_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of `service` at its peak waits 0.8 ms; a batch at the low rate takes longer than its rows alone."""
+    monkeypatch.setattr(suite, "CALIBRATION_S", 4.0)
+    row_s = suite.dearest_row(spark, SCENARIOS["service"])
+    assert row_s == pytest.approx(0.0008, rel=0.5)
+    assert suite.fixed_cost(spark, SCENARIOS["service"]) > 0.002
 
 
 def test_lines_are_drawn_once_each(spark: SparkSession, tmp_path: Path) -> None:
