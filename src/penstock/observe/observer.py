@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.control.histogram import LogHistogram
 from penstock.control.models.batch_service import launches, worth_tasks
+from penstock.control.moments import Moments
 from penstock.control.observation import Bound, Observation, OperatorView
 from penstock.observe.fixed_cost import FixedCost
 from penstock.observe.record import BatchRecord, OperatorStats
@@ -162,7 +163,7 @@ class Observer:
             arrivals_per_s=rate * share,
             completed_per_s=stage.rows / span,
             service_s=service_s,
-            service_cv=stage.service_cv,
+            service_cv=stage.service.cv or 0.0,
             interarrival_s=stage.width / (rate * share) if rate * share > 0.0 else 0.0,
             arrival_cv=1.0,
             wait_s=0.0,
@@ -184,7 +185,7 @@ class StageStats:
     rows: int
     busy_s: float
     busiest_s: float  # the busiest task of each batch, summed
-    service_cv: float
+    service: Moments  # seconds per call of the operator that begins the stage
     groups: tuple[float, ...] = ()  # rows per key group
     tasks: int = 0
 
@@ -214,11 +215,10 @@ def stages_of(record: BatchRecord, apart: Collection[str] = ()) -> list[StageSta
     for members in teams.values():
         head = members[0]
         width = max(head.width or head.tasks, 1)
-        cv = head.service.cv or 0.0
         busy = sum(stats.busy_s for stats in members)
         # More tasks than replicas (on demand): the busiest replica worked through several of them.
         busiest = max(sum(stats.busy_max_s for stats in members), busy / width)
-        found.append(StageStats(head.name, width, head.rows_in, busy, busiest, cv, head.groups, head.tasks))
+        found.append(StageStats(head.name, width, head.rows_in, busy, busiest, head.service, head.groups, head.tasks))
     return found
 
 
@@ -234,6 +234,7 @@ def merged_stages(records: list[BatchRecord], apart: Collection[str] = ()) -> li
             known.rows += stage.rows
             known.busy_s += stage.busy_s
             known.busiest_s += stage.busiest_s
+            known.service = known.service.merge(stage.service)
             known.width = stage.width
             if len(known.groups) == len(stage.groups):
                 known.groups = tuple(a + b for a, b in zip(known.groups, stage.groups, strict=True))

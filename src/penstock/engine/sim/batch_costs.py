@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from penstock.control.models.batch_service import launches
+from penstock.control.moments import Moments
 from penstock.observe.observer import stages_of
 from penstock.observe.record import BatchRecord
 
@@ -29,6 +30,7 @@ class StageCost:
     service_s: float
     hot: float  # share of its rows that one task must take alone: skew = 1 + hot (width - 1)
     fixed_s: float = 0.0  # what it cost whatever its rows: windows that were closed
+    service: Moments = Moments()  # of its calls, as they were: policies look at how they vary
 
     def busy_s(self, rows: float) -> float:
         """Time of all its tasks together for so many rows read.
@@ -114,7 +116,7 @@ def costs_of(records: Sequence[BatchRecord], began: float, row_s: float, task_s:
             service_s = (stage.busy_s - closing_s) / stage.rows if stage.rows else 0.0
             alone = (stage.skew - 1.0) / (stage.width - 1.0) if stage.width > 1 else hot.get(stage.name, 0.0)
             share = stage.rows / record.rows_in
-            stages.append(StageCost(stage.name, stage.width, share, service_s, alone, closing_s))
+            stages.append(StageCost(stage.name, stage.width, share, service_s, alone, closing_s, stage.service))
         found.append(
             BatchCost(
                 record.started - began,

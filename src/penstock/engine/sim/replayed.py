@@ -146,6 +146,7 @@ class ReplayHost(BatchHost):
                     rows_in=round(items),
                     busy_s=stage.busy_s(rows),
                     busy_max_s=stage.seconds(rows, at_once),
+                    service=stage.service,
                 )
             )
         return tuple(found)
