@@ -134,8 +134,8 @@ def test_a_bound_that_cannot_be_kept_is_said_and_the_job_runs_as_fast_as_it_can(
             job.on_batch(records.append)
             until_said("flow 'live': a mean of 1 ms is not feasible: the least here is ")
             promise = job.report().promises[0]
-            job.require(ps.Latency(read, farm, mean="20 s", over="2 s"))
-            until(job, records, len(records) + 4)
+            job.require(ps.Latency(read, farm, mean="1 s", over="2 s"))
+            until(job, records, len(records) + 3)
         finally:
             job.stop()
     assert promise.feasible is False
