@@ -68,7 +68,7 @@ def test_counts_latency_and_parts(spark: SparkSession, tmp_path: Path, capsys: p
 def test_what_a_replay_only_publishes_has_waited_since_its_cut(spark: SparkSession, tmp_path: Path) -> None:
     """The fault comes after batch 1 was computed; its rows are counted, and the time until they are visible."""
     flow = ps.Flow("published")
-    flow.read(stream(spark, 1500).drop("scheduled")).write("memory", name="out")
+    flow.read(stream(spark, 1500)).write("memory", name="out")
     job = flow.start(spark, str(tmp_path), available_now=True, crash=CrashPlan({1: "manifest"}))
     assert job.await_end(120)
     job.stop()
