@@ -102,7 +102,9 @@ class LiveView:
         if last is None:
             blocks: list[RenderableType] = [Text("waiting for the first batch")]
         else:
-            blocks = [Text("\n".join(_figures(last, report, self._reasons)))]
+            with self._lock:
+                reasons = tuple(self._reasons)
+            blocks = [Text("\n".join(_figures(last, report, reasons)))]
             if report.operators:
                 blocks.append(_operators(report))
         if self._total_s:
