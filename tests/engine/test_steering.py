@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import penstock as ps
 from penstock.control.decision import Decision, Static
 from penstock.control.policies.mpr_files import read_statistics
+from penstock.engine.spark.measure import per_replica
 from penstock.engine.spark.steering import Steered, Steering, counters
 from penstock.observe.record import BatchRecord, OperatorStats
 from tests.engine.tools import stream
@@ -26,7 +27,12 @@ NOW = {"score": 3, "sums": 4}
 
 
 def record(number: int, rows: int = 10, width: int = 2, *, names: tuple[str, ...] = ("score", "sums")) -> BatchRecord:
-    stats = tuple(OperatorStats(name, width=width, tasks=width, rows_in=rows, rows_out=rows // 2) for name in names)
+    few = rows // (2 * width), rows // 2 // (2 * width)  # the first replica has the rest
+    replicas = (rows - (width - 1) * few[0], rows // 2 - (width - 1) * few[1]), *[few] * (width - 1)
+    stats = tuple(
+        OperatorStats(name, width=width, tasks=width, rows_in=rows, rows_out=rows // 2, replicas=replicas)
+        for name in names
+    )
     return BatchRecord(number, visible=1_700_000_000.0 + number, parts={"run": 0.25, "wait": 0.25}, operators=stats)
 
 
@@ -139,8 +145,10 @@ def test_a_sample_per_batch_with_one_entry_per_replica_that_adds_up(tmp_path: Pa
     entries = [entry for sample in found.values() for entry in sample.values()]
     assert sum(entry["ItemsConsumed"] for entry in entries) == 1108
     assert sum(entry["ItemsProduced"] for entry in entries) == 50 + 3 + 0 + 500
-    last = list(found.values())[-1]["Compute0"]
-    assert last == {"ItemsConsumed": 250, "ItemsProduced": 125, "averageItemsProduced": 250.0}, "of a 0.5 s cycle"
+    last = list(found.values())[-1]
+    busy = {"ItemsConsumed": 626, "ItemsProduced": 314, "averageItemsProduced": 628.0}  # of a cycle of 0.5 s
+    idle = {"ItemsConsumed": 125, "ItemsProduced": 62, "averageItemsProduced": 124.0}
+    assert last == {"Compute0": busy, "Compute1": idle, "Compute2": idle, "Compute3": idle}, "imbalance shows"
     assert json.loads((tmp_path / "stats_stage1.json").read_text()).keys() == {"stage1"}
 
 
@@ -195,15 +203,18 @@ def test_a_folder_that_cannot_be_written_is_said_and_harms_nothing(tmp_path: Pat
     assert all("cannot be written" in problem for problem in steering.problems)
 
 
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 64))
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), min_size=1, max_size=40), st.integers(1, 12))
 @settings(max_examples=60, derandomize=True, deadline=None)
-def test_shares_are_even_and_add_up(consumed: int, produced: int, width: int) -> None:
-    sample = counters(OperatorStats("a", width=width, rows_in=consumed, rows_out=produced), 1.0)
-    assert len(sample) == width
-    for key, total in (("ItemsConsumed", consumed), ("ItemsProduced", produced)):
-        shares = [entry[key] for entry in sample.values()]
-        assert sum(shares) == total
-        assert max(shares) - min(shares) <= 1
+def test_every_replica_has_what_its_tasks_did(tasks: list[tuple[int, int]], width: int) -> None:
+    """Tasks are dealt out to replicas in turn, as many as there are."""
+    told = [{"partition": n, "ops": {"a": {"rows_in": i, "rows_out": o}}} for n, (i, o) in enumerate(tasks)]
+    consumed, produced = (sum(column) for column in zip(*tasks, strict=True))
+    stats = OperatorStats("a", width=width, rows_in=consumed, rows_out=produced, replicas=per_replica("a", told, width))
+    sample = counters(stats, 1.0)
+    assert list(sample) == [f"Compute{n}" for n in range(width)]
+    for n, entry in enumerate(sample.values()):
+        mine = tasks[n::width] if width > 1 else tasks
+        assert (entry["ItemsConsumed"], entry["ItemsProduced"]) == (sum(i for i, _ in mine), sum(o for _, o in mine))
 
 
 # -- on a job ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ class OperatorStats:
     stage: str = ""  # operators of one stage share its tasks
     busy_max_s: float = 0.0  # inside user code, in the busiest task
     groups: tuple[int, ...] = ()  # rows of each key group, where the operator is keyed
+    replicas: tuple[tuple[int, int], ...] = ()  # rows in and out of each of several replicas
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict, one entry per field.
@@ -60,6 +61,7 @@ class OperatorStats:
         out = {name: getattr(self, name) for name in _OPERATOR_FIELDS}
         out["service"], out["arrivals"] = self.service.to_json(), self.arrivals.to_json()
         out["groups"] = list(self.groups)
+        out["replicas"] = [list(rows) for rows in self.replicas]
         return out
 
     @staticmethod
@@ -74,6 +76,7 @@ class OperatorStats:
             if name in known:
                 known[name] = Moments.from_json(known[name])
         known["groups"] = tuple(known.get("groups", ()))
+        known["replicas"] = tuple((rows_in, rows_out) for rows_in, rows_out in known.get("replicas", ()))
         return OperatorStats(**known)
 
 

@@ -154,6 +154,7 @@ def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
             stage=stage.name,
             busy_s=busy,
             groups=groups if node is nodes[0] else (),
+            replicas=per_replica(node.name, reports, decided) if node is nodes[0] else (),
             busy_max_s=max((entry["busy"] for entry in mine), default=0.0),
             wait_s=sum(report["waited"] + report["slot_wait"] for report in reports) if node is nodes[0] else 0.0,
             idle_s=max(0.0, slots * wall - busy) if node is nodes[0] else 0.0,
@@ -164,6 +165,25 @@ def stage_stats(stage: Stage, measured: Measured) -> Iterator[OperatorStats]:
             congested=int(measured.decision.row_cap is not None and total["rows_in"] >= measured.decision.row_cap),
             **total,
         )
+
+
+def per_replica(name: str, reports: list[dict[str, Any]], width: int) -> tuple[tuple[int, int], ...]:
+    """Return the rows in and out of each of several replicas; of one there is nothing to tell.
+
+    >>> told = [{"partition": n, "ops": {"a": {"rows_in": 10 * n, "rows_out": n}}} for n in range(3)]
+    >>> per_replica("a", told, width=2), per_replica("a", told, width=1)
+    (((20, 2), (10, 1)), ())
+    """
+    if width < 2:
+        return ()
+    found = [[0, 0] for _ in range(width)]
+    for report in reports:
+        entry = report["ops"].get(name)
+        if entry is not None:
+            replica = found[report["partition"] % width]
+            replica[0] += entry["rows_in"]
+            replica[1] += entry["rows_out"]
+    return tuple((rows_in, rows_out) for rows_in, rows_out in found)
 
 
 def concurrency(reports: list[dict[str, Any]]) -> int:

@@ -115,7 +115,6 @@ class Steering:
     def sample(self, record: BatchRecord) -> None:
         """Add what each stage did in a batch to its statistics file; a stage that did not run has no sample.
 
-        A record has sums over a stage's tasks: they are spread evenly over its replicas, so imbalance does not show.
         `averageItemsProduced` is per second of the whole cycle, waits included.
         """
         by_name = {stats.name: stats for stats in record.operators}
@@ -190,15 +189,14 @@ def steering_of(flow: Flow, steering: bool | str | os.PathLike[str], policy: Any
 
 
 def counters(stats: OperatorStats, seconds: float) -> dict[str, dict[str, float]]:
-    """A batch's sample of one stage: every replica's share, by process name; the shares add up to the sums.
+    """A batch's sample of one stage: what every replica did, by process name; together they are the sums.
 
-    >>> counters(OperatorStats("score", width=2, rows_in=7, rows_out=4), seconds=0.5)["Compute1"]
-    {'ItemsConsumed': 4, 'ItemsProduced': 2, 'averageItemsProduced': 4.0}
+    >>> stats = OperatorStats("score", width=2, rows_in=7, rows_out=4, replicas=((5, 2), (2, 2)))
+    >>> counters(stats, seconds=0.5)["Compute1"]
+    {'ItemsConsumed': 2, 'ItemsProduced': 2, 'averageItemsProduced': 4.0}
     """
-    replicas = max(stats.width or stats.tasks, 1)
     sample: dict[str, dict[str, float]] = {}
-    for i in range(replicas):
-        consumed, produced = _share(stats.rows_in, replicas, i), _share(stats.rows_out, replicas, i)
+    for i, (consumed, produced) in enumerate(stats.replicas or ((stats.rows_in, stats.rows_out),)):
         per_s = round(produced / seconds, 2) if seconds > 0.0 else 0.0
         sample[f"Compute{i}"] = {
             "ItemsConsumed": consumed,
@@ -206,10 +204,6 @@ def counters(stats: OperatorStats, seconds: float) -> dict[str, dict[str, float]
             "averageItemsProduced": per_s,
         }
     return sample
-
-
-def _share(items: int, replicas: int, i: int) -> int:
-    return items * (i + 1) // replicas - items * i // replicas
 
 
 def _sizes_in(text: str, stages: int) -> tuple[int, ...] | None:
