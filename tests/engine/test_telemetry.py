@@ -15,7 +15,8 @@ import penstock as ps
 from penstock import sources
 from penstock.engine.spark.crash import CrashPlan
 from penstock.engine.spark.measure import concurrency
-from penstock.engine.spark.watermarks import after, completed_at, in_force
+from penstock.engine.spark.watermarks import RealTime, after, completed_at, in_force
+from penstock.flow.operators import Window
 from penstock.observe.telemetry import read, telemetry_dir
 from tests.engine.tools import rows, stream
 
@@ -116,6 +117,25 @@ def test_the_batch_lifetime_spaces_the_cuts(spark: SparkSession, tmp_path: Path)
     job.stop()
     assert time.monotonic() - before < 30
     assert np.diff(starts).min() >= 0.4 - max(gaps), "what Spark takes is part of it, as far as it is known before"
+
+
+def test_the_time_of_an_idle_stream_follows_no_clock_that_is_set() -> None:
+    """
+    rows, cut at 100 s   3 s later, the clock is an hour ahead   10 s later, it is right again
+    --------|-------------------------|----------------------------------|------------------>
+    latest event 30 s        idle: 30 + 3 (+ 1)                    idle: 30 + 10
+    """
+    windows = {
+        "w": Window("w", (), {}, spec=ps.Time("10 s"), time="ts"),
+        "counted": Window("c", (), {}, spec=ps.Count(3)),
+    }
+    real, second = RealTime(), 1_000_000
+    before = {"w": {"max_event": 30 * second, "watermark": None, "anchor": 100 * second}}
+    real.watermarks(windows, {}, 100 * second, False, 7.0)
+    found = [
+        real.watermarks(windows, before, cut * second, True, 7.0 + now_s) for cut, now_s in ((3703, 3.0), (110, 10.0))
+    ]
+    assert found == [{"w": 34 * second, "counted": None}, {"w": 40 * second, "counted": None}]
 
 
 def test_window_clock() -> None:

@@ -28,7 +28,7 @@ from penstock.engine.spark.sinks import Publisher, load
 from penstock.engine.spark.stages import JobPlan, Plan, cut, owner_of, waves
 from penstock.engine.spark.state import GROUPS, Segment, fold, plain_route
 from penstock.engine.spark.ticks import HELD_ROWS, Ticks, together
-from penstock.engine.spark.watermarks import RealTime, after, has_passed, in_force, needed
+from penstock.engine.spark.watermarks import RealTime, after, has_passed, needed
 from penstock.errors import UserFunctionError
 from penstock.flow import operators as op
 from penstock.flow.flow import Flow
@@ -213,13 +213,9 @@ class Host:
         earlier = before.get("offsets")
         sources = list(offsets.sources[: len(self.flow.reads)])
         idle = self.may_idle and bool(self._windows) and earlier is not None and earlier == sources
-        now_s, watermarks = time.monotonic(), dict[str, int | None]()
-        if not idle:
-            self._real_time.cut(offsets.cut_us, now_s)
-        for name, node in self._windows.items():
-            seen = before["windows"].get(name, {})
-            cut_us = self._real_time.no_later_than(offsets.cut_us, seen.get("anchor"), now_s)
-            watermarks[name] = in_force(seen, node.spec, cut_us, idle) if node.time else None
+        watermarks = self._real_time.watermarks(
+            self._windows, before["windows"], offsets.cut_us, idle, time.monotonic()
+        )
         widths = self._automatic(dict(self.decision.widths), before, watermarks)
         entry = {
             "id": number,

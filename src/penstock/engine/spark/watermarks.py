@@ -7,6 +7,7 @@ While a stream is idle, its event time goes on at the pace of the wall clock, so
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,19 @@ class RealTime:
 
     def __init__(self) -> None:
         self._cuts: dict[int, float] = {}
+
+    def watermarks(
+        self, windows: Mapping[str, op.Window], before: Mapping[str, Any], cut_us: int, idle: bool, now_s: float
+    ) -> dict[str, int | None]:
+        """Return the watermark of each window operator in a batch that is cut now; None where it has no event time."""
+        if not idle:
+            self.cut(cut_us, now_s)
+        found: dict[str, int | None] = {}
+        for name, node in windows.items():
+            seen = before.get(name, {})
+            at_us = self.no_later_than(cut_us, seen.get("anchor"), now_s)
+            found[name] = in_force(seen, node.spec, at_us, idle) if node.time else None
+        return found
 
     def cut(self, cut_us: int, now_s: float) -> None:
         """Note that a batch was cut now."""
