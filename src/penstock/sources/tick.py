@@ -26,6 +26,7 @@ class TickReader(EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     def __init__(self) -> None:
         self._until: int | None = None
+        self._told_s = time.monotonic()  # when a second was last told
 
     def initialOffset(self) -> dict[str, int]:
         """Begin now."""
@@ -36,9 +37,15 @@ class TickReader(EndsQuietly, DataSourceStreamReader, SupportsTriggerAvailableNo
         self._until = int(time.time())
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return the present second; a clock that goes back does not take the offset with it."""
-        now = int(time.time()) if self._until is None else self._until
-        return {"second": max(now, start["second"])}
+        """Return the present second. Where the clock was set back, seconds are counted on until it has caught up."""
+        if self._until is not None:
+            return {"second": max(self._until, start["second"])}
+        second, now_s = int(time.time()), time.monotonic()
+        if second <= start["second"]:
+            second = start["second"] + int(now_s - self._told_s >= 1.0)
+        if second > start["second"]:
+            self._told_s = now_s
+        return {"second": second}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return no partitions, so that a tick costs no task."""
